@@ -37,11 +37,11 @@ CHAT = WIRES["openai_chat"]
 CACHED = {"cache_control": {"type": "ephemeral"}}
 
 
-def read(**body: Any) -> Request:
+def decode(**body: Any) -> Request:
     return MESSAGES.decode_request({"model": "m", "max_tokens": 100, "messages": [], **body})
 
 
-def written(request: Request) -> dict[str, Any]:
+def encode(request: Request) -> dict[str, Any]:
     return MESSAGES.encode_request(request).body
 
 
@@ -110,7 +110,7 @@ CLAUDE_CODE: dict[str, Any] = {
 }
 
 
-def test_claude_code_is_read() -> None:
+def test_decode_request_from_claude_code_keeps_every_field() -> None:
     request = MESSAGES.decode_request(CLAUDE_CODE)
     assert [message.role for message in request.messages] == [
         "system",
@@ -142,7 +142,7 @@ def test_claude_code_is_read() -> None:
     assert [tool.name for tool in request.tools or ()] == ["Bash", "Later"]
 
 
-def test_claude_code_rides_along_to_its_own_api() -> None:
+def test_encode_request_to_the_same_api_restores_the_body() -> None:
     request = MESSAGES.decode_request(CLAUDE_CODE)
     outgoing = MESSAGES.encode_request(request)
     expected = CLAUDE_CODE | {"tools": CLAUDE_CODE["tools"]}
@@ -150,7 +150,7 @@ def test_claude_code_rides_along_to_its_own_api() -> None:
     assert outgoing.notes == ()
 
 
-def test_claude_code_elsewhere_says_what_is_left_out() -> None:
+def test_encode_request_to_another_api_notes_what_is_dropped() -> None:
     outgoing = CHAT.encode_request(MESSAGES.decode_request(CLAUDE_CODE))
     noted = {
         note.message.removeprefix("OpenAI Chat Completions does not support `")
@@ -168,8 +168,8 @@ def test_claude_code_elsewhere_says_what_is_left_out() -> None:
     assert outgoing.body["reasoning_effort"] == "high"
 
 
-def test_a_budget_leaves_room_for_the_answer() -> None:
-    request = read(max_tokens=8000, thinking={"type": "enabled", "budget_tokens": 32000})
+def test_encode_budget_above_max_tokens_is_reduced() -> None:
+    request = decode(max_tokens=8000, thinking={"type": "enabled", "budget_tokens": 32000})
     outgoing = MESSAGES.encode_request(request)
     assert outgoing.body["thinking"] == {"type": "enabled", "budget_tokens": 7999}
     assert [note.code for note in outgoing.notes] == ["converted"]
@@ -207,15 +207,15 @@ def test_a_budget_leaves_room_for_the_answer() -> None:
     ],
     ids=str,
 )
-def test_settings_come_back(given: dict[str, Any]) -> None:
+def test_settings_to_the_same_api_come_back(given: dict[str, Any]) -> None:
     body = {"model": "m", "max_tokens": 100, "messages": [], **given}
-    assert written(MESSAGES.decode_request(body)) == body
+    assert encode(MESSAGES.decode_request(body)) == body
 
 
-def test_the_format_of_the_answer() -> None:
+def test_response_format_in_either_field_is_decoded() -> None:
     form = {"type": "json_schema", "schema": {"type": "object"}}
     for given in ({"output_config": {"format": form}}, {"output_format": form}):
-        assert read(**given).response_format == ResponseFormat({"type": "object"})
+        assert decode(**given).response_format == ResponseFormat({"type": "object"})
 
 
 @pytest.mark.parametrize(
@@ -255,18 +255,18 @@ def test_the_format_of_the_answer() -> None:
     ],
     ids=str,
 )
-def test_pictures_and_documents(block: dict[str, Any], expected: Any) -> None:
-    request = read(messages=[{"role": "user", "content": [block]}])
+def test_media_blocks_are_decoded_and_restored(block: dict[str, Any], expected: Any) -> None:
+    request = decode(messages=[{"role": "user", "content": [block]}])
     assert request.messages == (Message("user", (expected,)),)
-    assert written(request)["messages"][0]["content"] == [block]
+    assert encode(request)["messages"][0]["content"] == [block]
 
 
 @pytest.mark.parametrize(
     "thread", [{"type": "create"}, {"type": "continue", "previous_message_id": "m"}]
 )
-def test_threads_are_refused_so_that_clients_send_everything(thread: dict[str, Any]) -> None:
+def test_decode_request_with_thread_is_rejected_with_its_error_code(thread: dict[str, Any]) -> None:
     with pytest.raises(WireError) as raised:
-        read(thread=thread)
+        decode(thread=thread)
     error = MESSAGES.encode_failure(raised.value.failure)["error"]
     assert error["type"] == "invalid_request_error"
     assert error["details"]["error_code"] == "thread_unsupported_request"
@@ -290,16 +290,18 @@ def test_threads_are_refused_so_that_clients_send_everything(thread: dict[str, A
         ({"system": 3}, "`$.system`"),
     ],
 )
-def test_faults_say_where(body: dict[str, Any], problem: str) -> None:
+def test_decode_request_with_invalid_field_names_its_path(
+    body: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(WireError) as raised:
-        read(**body)
+        decode(**body)
     assert str(raised.value).endswith(f"at {problem}")
 
 
 # To an Anthropic upstream.
 
 
-def test_thoughts_that_nobody_signed_are_left_out() -> None:
+def test_encode_reasoning_without_signature_is_dropped() -> None:
     request = CHAT.decode_request(
         {"messages": [{"role": "assistant", "content": "a", "reasoning_content": "hm"}]}
     )
@@ -308,11 +310,11 @@ def test_thoughts_that_nobody_signed_are_left_out() -> None:
     assert "unsigned reasoning" in outgoing.notes[-1].message
 
 
-def test_ids_are_written_in_letters_that_are_allowed() -> None:
+def test_encode_call_id_with_forbidden_characters_is_replaced() -> None:
     made = ToolCall(id="functions.f:0", name="f", arguments={})
     result = ToolResult(call_id="functions.f:0", name="f", content="")
     conversation = (Message("assistant", (made,)), Message("tool", (result,)))
-    body = written(Request(model="m", messages=conversation))
+    body = encode(Request(model="m", messages=conversation))
     [identity] = {
         body["messages"][0]["content"][0]["id"],
         body["messages"][1]["content"][0]["tool_use_id"],
@@ -320,7 +322,7 @@ def test_ids_are_written_in_letters_that_are_allowed() -> None:
     assert re.fullmatch(r"functions_f_0_\w{6}", identity)
 
 
-def test_instructions_in_the_midst_go_to_the_start() -> None:
+def test_encode_later_instructions_moves_them_to_the_system_prompt() -> None:
     messages = (
         Message("system", (Text("a"),)),
         Message("user", (Text("b"),)),
@@ -331,26 +333,26 @@ def test_instructions_in_the_midst_go_to_the_start() -> None:
     assert "moved to the system prompt" in " ".join(note.message for note in outgoing.notes)
 
 
-def test_a_limit_is_always_sent() -> None:
+def test_encode_request_without_max_tokens_sends_a_limit() -> None:
     outgoing = MESSAGES.encode_request(Request(model="m", messages=()))
     assert outgoing.body["max_tokens"] == 8192
     assert [note.where for note in outgoing.notes] == ["$.max_tokens"]
 
 
-def test_a_schema_is_always_an_object() -> None:
+def test_encode_tool_without_parameters_sends_an_object_schema() -> None:
     request = Request(model="m", messages=(), tools=(Tool(name="f"),))
-    assert written(request)["tools"][0]["input_schema"] == {"type": "object", "properties": {}}
+    assert encode(request)["tools"][0]["input_schema"] == {"type": "object", "properties": {}}
 
 
-def test_one_of_several_tools() -> None:
+def test_encode_choice_among_several_tools_sends_only_those() -> None:
     tools = tuple(Tool(name=name) for name in "abc")
     choice = ToolChoice("required", ("a", "b"))
-    body = written(Request(model="m", messages=(), tools=tools, tool_choice=choice))
+    body = encode(Request(model="m", messages=(), tools=tools, tool_choice=choice))
     assert [tool["name"] for tool in body["tools"]] == ["a", "b"]
     assert body["tool_choice"] == {"type": "any"}
 
 
-def chat(*messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
+def build_chat(*messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"model": "m", "messages": list(messages), **fields}
 
 
@@ -360,21 +362,21 @@ HI = {"role": "user", "content": "Hi"}
 @pytest.mark.parametrize(
     ("body", "expected", "noted"),
     [
-        (chat(HI, temperature=1.5), {"temperature": 1}, "above 1"),
-        (chat(HI, temperature=0.5, top_p=0.9), {"temperature": 0.5, "top_p": None}, "top_p"),
+        (build_chat(HI, temperature=1.5), {"temperature": 1}, "above 1"),
+        (build_chat(HI, temperature=0.5, top_p=0.9), {"temperature": 0.5, "top_p": None}, "top_p"),
         (
-            chat(HI, reasoning_effort="high", temperature=0.2, max_tokens=9),
+            build_chat(HI, reasoning_effort="high", temperature=0.2, max_tokens=9),
             {"temperature": None, "thinking": {"type": "adaptive"}},
             "`temperature` together with reasoning",
         ),
-        (chat(HI, stop=["\n", "END"]), {"stop_sequences": ["END"]}, "white space"),
+        (build_chat(HI, stop=["\n", "END"]), {"stop_sequences": ["END"]}, "white space"),
         (
-            chat({"role": "system", "content": "Be brief."}),
+            build_chat({"role": "system", "content": "Be brief."}),
             {"system": None, "messages": [{"role": "user", "content": "Be brief."}]},
             "Instructions without a message",
         ),
         (
-            chat(
+            build_chat(
                 HI,
                 reasoning_effort="low",
                 tool_choice="required",
@@ -384,7 +386,9 @@ HI = {"role": "user", "content": "Hi"}
             "cannot be required",
         ),
         (
-            chat(HI, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}),
+            build_chat(
+                HI, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}
+            ),
             {
                 "messages": [
                     HI,
@@ -398,7 +402,7 @@ HI = {"role": "user", "content": "Hi"}
         ),
     ],
 )
-def test_what_the_api_would_refuse_is_not_sent(
+def test_encode_request_leaves_out_what_the_api_refuses(
     body: dict[str, Any], expected: dict[str, Any], noted: str
 ) -> None:
     outgoing = MESSAGES.encode_request(CHAT.decode_request(body))
@@ -406,17 +410,17 @@ def test_what_the_api_would_refuse_is_not_sent(
     assert noted in " ".join(note.message for note in outgoing.notes)
 
 
-def test_small_budgets_are_raised() -> None:
+def test_encode_budget_below_minimum_is_raised() -> None:
     request = Request(model="m", messages=(), thinking=Thinking(enabled=True, budget=512))
-    assert written(request)["thinking"] == {"type": "enabled", "budget_tokens": 1024}
-    assert written(request)["max_tokens"] == 8192 + 1024
+    assert encode(request)["thinking"] == {"type": "enabled", "budget_tokens": 1024}
+    assert encode(request)["max_tokens"] == 8192 + 1024
 
 
-def test_results_come_first_and_ids_stay_apart() -> None:
+def test_encode_results_come_first_with_distinct_ids() -> None:
     calls = tuple(ToolCall(id=identity, name="f", arguments={}) for identity in ("a.b", "a_b"))
     results = tuple(ToolResult(call_id=call.id, name="f", content="x") for call in calls)
     mixed = Message("user", (results[0], Text("between"), results[1]))
-    body = written(Request(model="m", messages=(Message("assistant", calls), mixed)))
+    body = encode(Request(model="m", messages=(Message("assistant", calls), mixed)))
     made = [block["id"] for block in body["messages"][0]["content"]]
     blocks = body["messages"][1]["content"]
     assert [block["type"] for block in blocks] == ["tool_result", "tool_result", "text"]
@@ -424,7 +428,7 @@ def test_results_come_first_and_ids_stay_apart() -> None:
     assert len(set(made)) == 2
 
 
-def test_media_that_the_api_does_not_take() -> None:
+def test_encode_unsupported_media_is_dropped() -> None:
     recording = Document(data="AA", media_type="audio/wav")
     messages = (
         Message("user", (Text("Hi"), recording)),
@@ -438,11 +442,11 @@ def test_media_that_the_api_does_not_take() -> None:
 
 
 @pytest.mark.parametrize("through", ["openai_chat", "openai_responses", "gemini"])
-def test_redacted_thoughts_survive_clients_of_other_apis(through: str) -> None:
+def test_redacted_reasoning_through_another_api_is_restored(through: str) -> None:
     block = {"type": "redacted_thinking", "data": "eA=="}
     reply = fold(MESSAGES.decode_reply({"content": [block, {"type": "text", "text": "a"}]}))
     client = WIRES[through]
-    heard_by_client = fold(client.decode_reply(client.encode_reply(reply, Envelope(read(), "1"))))
+    heard_by_client = fold(client.decode_reply(client.encode_reply(reply, Envelope(decode(), "1"))))
     history = (Message("user", (Text("Hi"),)), Message("assistant", heard_by_client.parts))
     sent_back = client.encode_request(Request(model="m", messages=history, wire=client.name)).body
     request = client.decode_request(sent_back, model="m")
@@ -452,7 +456,7 @@ def test_redacted_thoughts_survive_clients_of_other_apis(through: str) -> None:
 # Replies.
 
 
-def heard(*frames: dict[str, Any], whole: bool = True) -> list[Event]:
+def decode_stream(*frames: dict[str, Any], whole: bool = True) -> list[Event]:
     decoder = StreamDecoder(MESSAGES)
     start = {
         "type": "message_start",
@@ -478,41 +482,41 @@ def heard(*frames: dict[str, Any], whole: bool = True) -> list[Event]:
     return [*decoder.feed(data), *decoder.finish()]
 
 
-def start(index: int, **block: Any) -> dict[str, Any]:
+def start_block(index: int, **block: Any) -> dict[str, Any]:
     return {"type": "content_block_start", "index": index, "content_block": block}
 
 
-def delta(index: int, **fields: Any) -> dict[str, Any]:
+def block_delta(index: int, **fields: Any) -> dict[str, Any]:
     return {"type": "content_block_delta", "index": index, "delta": fields}
 
 
-def stop(index: int) -> dict[str, Any]:
+def stop_block(index: int) -> dict[str, Any]:
     return {"type": "content_block_stop", "index": index}
 
 
-def test_a_stream_with_everything() -> None:
+def test_decode_stream_with_all_block_types_gives_events() -> None:
     search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     reply = fold(
-        heard(
-            start(0, type="thinking", thinking="", signature=""),
-            delta(0, type="thinking_delta", thinking="h"),
-            delta(0, type="thinking_delta", thinking="m"),
-            delta(0, type="signature_delta", signature="c2ln"),
-            stop(0),
-            start(1, type="redacted_thinking", data="eA=="),
-            stop(1),
+        decode_stream(
+            start_block(0, type="thinking", thinking="", signature=""),
+            block_delta(0, type="thinking_delta", thinking="h"),
+            block_delta(0, type="thinking_delta", thinking="m"),
+            block_delta(0, type="signature_delta", signature="c2ln"),
+            stop_block(0),
+            start_block(1, type="redacted_thinking", data="eA=="),
+            stop_block(1),
             {"type": "ping"},
-            start(2, **search),
-            delta(2, type="input_json_delta", partial_json='{"query": '),
-            delta(2, type="input_json_delta", partial_json='"q"}'),
-            stop(2),
-            start(3, type="text", text=""),
-            delta(3, type="text_delta", text="Sunny"),
-            delta(3, type="citations_delta", citation={"type": "char_location"}),
-            stop(3),
-            start(4, type="tool_use", id="toolu_1", name="f", input={}),
-            delta(4, type="input_json_delta", partial_json=""),
-            stop(4),
+            start_block(2, **search),
+            block_delta(2, type="input_json_delta", partial_json='{"query": '),
+            block_delta(2, type="input_json_delta", partial_json='"q"}'),
+            stop_block(2),
+            start_block(3, type="text", text=""),
+            block_delta(3, type="text_delta", text="Sunny"),
+            block_delta(3, type="citations_delta", citation={"type": "char_location"}),
+            stop_block(3),
+            start_block(4, type="tool_use", id="toolu_1", name="f", input={}),
+            block_delta(4, type="input_json_delta", partial_json=""),
+            stop_block(4),
         )
     )
     assert reply.parts == (
@@ -526,7 +530,7 @@ def test_a_stream_with_everything() -> None:
     assert reply.stop_reason == "calls"
     assert reply.usage
     assert (reply.usage.input, reply.usage.cached, reply.usage.output) == (14, 5, 7)
-    request = read()
+    request = decode()
     again = MESSAGES.encode_reply(reply, Envelope(request, "1"))
     assert again["id"] == "msg_1"
     assert fold(MESSAGES.decode_reply(again)).parts == reply.parts
@@ -538,14 +542,14 @@ def test_a_stream_with_everything() -> None:
 
 @pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
 @pytest.mark.parametrize("arguments", ["", '{"a'])
-def test_a_call_that_is_cut_off_is_none(reason: str, arguments: str) -> None:
+def test_decode_stream_with_truncated_call_rejects_it(reason: str, arguments: str) -> None:
     """The block is closed all the same; only then comes the reason."""
     decoder = StreamDecoder(MESSAGES)
     frames = (
         {"type": "message_start", "message": {"id": "m", "usage": {}}},
-        start(0, type="tool_use", id="t", name="rm", input={}),
-        delta(0, type="input_json_delta", partial_json=arguments),
-        stop(0),
+        start_block(0, type="tool_use", id="t", name="rm", input={}),
+        block_delta(0, type="input_json_delta", partial_json=arguments),
+        stop_block(0),
         {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {}},
         {"type": "message_stop"},
     )
@@ -556,38 +560,42 @@ def test_a_call_that_is_cut_off_is_none(reason: str, arguments: str) -> None:
     assert reply.stop_reason == "length"
 
 
-def test_an_empty_call_before_another_block_is_one() -> None:
+def test_decode_stream_with_empty_call_before_a_block_accepts_it() -> None:
     reply = fold(
-        heard(
-            start(0, type="tool_use", id="t", name="now", input={}),
-            stop(0),
-            start(1, type="text", text="There."),
-            stop(1),
+        decode_stream(
+            start_block(0, type="tool_use", id="t", name="now", input={}),
+            stop_block(0),
+            start_block(1, type="text", text="There."),
+            stop_block(1),
         )
     )
     assert [call.name for call in reply.calls] == ["now"]
     assert reply.text == "There."
 
 
-def test_blocks_that_begin_twice() -> None:
-    block = start(0, type="tool_use", id="t", name="f", input={}, key=1, freeform=1)
-    reply = fold(heard(block, block, delta(0, type="input_json_delta", partial_json="{}"), stop(0)))
+def test_decode_stream_with_repeated_block_start_keeps_one_call() -> None:
+    block = start_block(0, type="tool_use", id="t", name="f", input={}, key=1, freeform=1)
+    reply = fold(
+        decode_stream(
+            block, block, block_delta(0, type="input_json_delta", partial_json="{}"), stop_block(0)
+        )
+    )
     assert len(reply.calls) == 1
     assert not reply.calls[0].freeform
 
 
-def test_a_citation_is_about_its_own_block() -> None:
+def test_encode_stream_with_citation_ends_its_block() -> None:
     citation = {"type": "char_location"}
-    events = heard(
-        start(0, type="text", text=""),
-        delta(0, type="text_delta", text="cited"),
-        delta(0, type="citations_delta", citation=citation),
-        stop(0),
-        start(1, type="text", text=""),
-        delta(1, type="text_delta", text=" mine"),
-        stop(1),
+    events = decode_stream(
+        start_block(0, type="text", text=""),
+        block_delta(0, type="text_delta", text="cited"),
+        block_delta(0, type="citations_delta", citation=citation),
+        stop_block(0),
+        start_block(1, type="text", text=""),
+        block_delta(1, type="text_delta", text=" mine"),
+        stop_block(1),
     )
-    encoder = MESSAGES.stream_encoder(Envelope(read(), "1"))
+    encoder = MESSAGES.stream_encoder(Envelope(decode(), "1"))
     decoder = StreamDecoder(MESSAGES)
     data = b"".join(map(encoder.feed, events))
     again = fold([*decoder.feed(data), *decoder.finish()])
@@ -595,30 +603,30 @@ def test_a_citation_is_about_its_own_block() -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"detail": "Not Found"}, {"type": "message"}])
-def test_what_is_no_reply_is_a_failure(body: dict[str, Any]) -> None:
+def test_decode_reply_without_message_gives_a_failure(body: dict[str, Any]) -> None:
     assert fold(MESSAGES.decode_reply(body)).failure
 
 
-def test_an_error_event_without_a_type() -> None:
+def test_decode_stream_with_untyped_error_event_gives_a_failure() -> None:
     decoder = StreamDecoder(MESSAGES)
     events = [*decoder.feed(encode_sse({"message": "too busy"}, "error")), *decoder.finish()]
     assert fold(events).failure
 
 
-def test_a_stream_that_breaks_off() -> None:
-    reply = fold(heard(start(0, type="text", text="Half"), whole=False))
+def test_decode_stream_without_end_gives_a_failure() -> None:
+    reply = fold(decode_stream(start_block(0, type="text", text="Half"), whole=False))
     assert reply.text == "Half"
     assert reply.failure
     assert reply.failure.kind == "upstream"
 
 
-def test_an_error_in_the_midst() -> None:
+def test_decode_stream_with_error_event_gives_a_failure() -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    reply = fold(heard(start(0, type="text", text="Half"), error))
+    reply = fold(decode_stream(start_block(0, type="text", text="Half"), error))
     assert reply.failure == Failure("overloaded", "Overloaded", 529, "overloaded_error")
 
 
-def test_a_stop_sequence() -> None:
+def test_decode_stream_with_stop_sequence_keeps_it() -> None:
     body = {
         "type": "message",
         "content": [],
@@ -627,12 +635,12 @@ def test_a_stop_sequence() -> None:
     }
     reply = fold(MESSAGES.decode_reply(body))
     assert reply.stop_reason == "stop_sequence"
-    again = MESSAGES.encode_reply(reply, Envelope(read(), "1"))
+    again = MESSAGES.encode_reply(reply, Envelope(decode(), "1"))
     assert (again["stop_reason"], again["stop_sequence"]) == ("stop_sequence", "END")
 
 
-def test_an_error_ends_an_open_block() -> None:
-    encoder = MESSAGES.stream_encoder(Envelope(read(), "1"))
+def test_encode_stream_with_failure_ends_the_open_block() -> None:
+    encoder = MESSAGES.stream_encoder(Envelope(decode(), "1"))
     events: list[Event] = [Started(), TextDelta("Half"), Failure("timeout", "too slow", 504)]
     data = b"".join(map(encoder.feed, events)).decode()
     kinds = [line[7:] for line in data.splitlines() if line.startswith("event: ")]
@@ -645,7 +653,7 @@ def test_an_error_ends_an_open_block() -> None:
     ]
 
 
-def test_context_errors_are_told_from_others() -> None:
+def test_decode_failure_recognizes_context_errors() -> None:
     body = {
         "type": "error",
         "error": {
@@ -656,8 +664,8 @@ def test_context_errors_are_told_from_others() -> None:
     assert MESSAGES.decode_failure(400, body).kind == "context_length"
 
 
-def test_an_empty_answer() -> None:
-    encoder = MESSAGES.stream_encoder(Envelope(read(), "1"))
+def test_encode_stream_without_content_has_no_blocks() -> None:
+    encoder = MESSAGES.stream_encoder(Envelope(decode(), "1"))
     data = encoder.feed(Finish("stop")).decode()
     assert [line[7:] for line in data.splitlines() if line.startswith("event: ")] == [
         "message_start",
@@ -666,7 +674,7 @@ def test_an_empty_answer() -> None:
     ]
 
 
-def test_a_prompt_that_is_too_long_is_said_in_the_words_that_clients_know() -> None:
+def test_encode_failure_of_context_length_uses_the_message_that_clients_recognize() -> None:
     told = "request (29196 tokens) exceeds the available context size (8192 tokens)"
     said = WIRES["anthropic"].encode_failure(Failure("context_length", told, 400))
     assert said["error"]["message"] == f"prompt is too long: 29196 tokens > 8192 maximum. {told}"

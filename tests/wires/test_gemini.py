@@ -62,18 +62,18 @@ def decode(body: dict[str, Any], **options: Any) -> Request:
     return WIRE.decode_request(body, **({"model": "m"} | options))
 
 
-def parts_of(*parts: dict[str, Any], role: str = "model") -> tuple[Any, ...]:
+def decode_parts(*parts: dict[str, Any], role: str = "model") -> tuple[Any, ...]:
     [message] = decode({"contents": [{"role": role, "parts": list(parts)}]}).messages
     return message.parts
 
 
-def written(*parts: Any, role: Any = "assistant", wire: str = "") -> list[dict[str, Any]]:
+def encode_parts(*parts: Any, role: Any = "assistant", wire: str = "") -> list[dict[str, Any]]:
     request = Request(model="m", messages=(Message(role, parts),), wire=wire)
     [content] = WIRE.encode_request(request).body["contents"]
     return content["parts"]
 
 
-def codes(notes: Iterable[Note]) -> list[str]:
+def note_codes(notes: Iterable[Note]) -> list[str]:
     return [note.code for note in notes]
 
 
@@ -193,11 +193,11 @@ REQUEST = Request(
 )
 
 
-def test_a_request_is_read_whole() -> None:
+def test_decode_request_keeps_every_field() -> None:
     assert decode(CLIENT, model="gemini-9", stream=True) == REQUEST
 
 
-def test_a_request_goes_back_to_its_own_api_as_it_came() -> None:
+def test_encode_request_to_the_same_api_restores_the_body() -> None:
     sent = WIRE.encode_request(REQUEST)
     assert sent.path == "/models/gemini-9:streamGenerateContent?alt=sse"
     assert sent.notes == ()
@@ -214,26 +214,28 @@ def test_a_request_goes_back_to_its_own_api_as_it_came() -> None:
         ("tunedModels/m", False, "/tunedModels/m:generateContent"),
     ],
 )
-def test_model_and_stream_stand_in_the_path(model: str, stream: bool, path: str) -> None:
+def test_encode_request_puts_model_and_stream_into_the_path(
+    model: str, stream: bool, path: str
+) -> None:
     assert WIRE.encode_request(Request(model=model, messages=(), stream=stream)).path == path
 
 
-def snake(value: Any) -> Any:
+def to_snake_case(value: Any) -> Any:
     """The same object as the clients have it that write Python."""
     if isinstance(value, list):
-        return [snake(item) for item in value]
+        return [to_snake_case(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {
         "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key): (
-            item if key == "args" else snake(item)
+            item if key == "args" else to_snake_case(item)
         )
         for key, item in value.items()
     }
 
 
-def test_snake_case_says_the_same() -> None:
-    request = decode(snake(CLIENT), model="gemini-9", stream=True)
+def test_decode_request_in_snake_case_gives_the_same_request() -> None:
+    request = decode(to_snake_case(CLIENT), model="gemini-9", stream=True)
     extra = request.extra
     assert extra["safety_settings"] == CLIENT["safetySettings"]
     assert extra["generationConfig"] == {"candidate_count": 1}
@@ -241,7 +243,7 @@ def test_snake_case_says_the_same() -> None:
     assert structs.replace(request, extra={}) == structs.replace(REQUEST, extra={})
 
 
-def test_mixed_case_as_googles_sdk_sends_it() -> None:
+def test_decode_request_in_mixed_case_is_understood() -> None:
     tool = {"functionDeclarations": [{"name": "f", "parameters_json_schema": SCHEMA}]}
     config = {"responseMimeType": "application/json", "response_json_schema": {"type": "OBJECT"}}
     request = decode({"contents": [], "tools": [tool], "generationConfig": config})
@@ -265,7 +267,7 @@ HELLO = Message("user", (Text("Hello"),))
         [{"text": "Hello"}],
     ],
 )
-def test_contents_in_every_shape(contents: Any) -> None:
+def test_decode_contents_in_any_shape_gives_one_message(contents: Any) -> None:
     assert decode({"contents": contents}).messages == (HELLO,)
 
 
@@ -278,7 +280,7 @@ def test_contents_in_every_shape(contents: Any) -> None:
         {"text": "Be brief."},
     ],
 )
-def test_system_instructions_in_every_shape(instruction: Any) -> None:
+def test_decode_system_instruction_in_any_shape_gives_a_message(instruction: Any) -> None:
     request = decode({"system_instruction": instruction, "contents": "Hello"})
     assert request.messages == (Message("system", (Text("Be brief."),)), HELLO)
 
@@ -326,17 +328,17 @@ def test_system_instructions_in_every_shape(instruction: Any) -> None:
         ),
     ],
 )
-def test_each_kind_of_part(part: dict[str, Any], expected: Any) -> None:
-    assert parts_of(part) == (expected,)
+def test_decode_part_of_each_type_is_restored(part: dict[str, Any], expected: Any) -> None:
+    assert decode_parts(part) == (expected,)
 
 
-def test_parts_of_no_known_kind_ride_along() -> None:
+def test_encode_unknown_part_is_only_sent_to_the_same_api() -> None:
     code = {"executableCode": {"code": "1"}, "thoughtSignature": "c2ln"}
     [message] = decode({"contents": [{"role": "model", "parts": [code]}]}).messages
-    assert written(*message.parts, wire="gemini") == [code]
+    assert encode_parts(*message.parts, wire="gemini") == [code]
     sent = WIRE.encode_request(Request(model="m", messages=(message, HELLO), wire="anthropic"))
     assert [content["role"] for content in sent.body["contents"]] == ["user"]
-    assert codes(sent.notes) == ["unsupported", "unsupported"]
+    assert note_codes(sent.notes) == ["unsupported", "unsupported"]
 
 
 # Signatures.
@@ -390,32 +392,32 @@ def test_parts_of_no_known_kind_ride_along() -> None:
         ),
     ],
 )
-def test_signatures_stand_before_what_they_sign(
+def test_decode_signature_signs_the_reasoning_before_the_part(
     wire: list[dict[str, Any]], canonical: tuple[Any, ...]
 ) -> None:
-    assert parts_of(*wire) == canonical
-    assert written(*canonical, wire="gemini") == wire
+    assert decode_parts(*wire) == canonical
+    assert encode_parts(*canonical, wire="gemini") == wire
 
 
 @pytest.mark.parametrize("placeholder", [SKIP, "context_engineering_is_the_way_to_go"])
-def test_placeholders_are_no_signatures(placeholder: str) -> None:
+def test_decode_placeholder_signature_is_ignored(placeholder: str) -> None:
     call = {"functionCall": {"id": "c1", "name": "f", "args": {}}, "thought_signature": placeholder}
-    assert parts_of(call) == (ToolCall(id="c1", name="f", arguments={}),)
+    assert decode_parts(call) == (ToolCall(id="c1", name="f", arguments={}),)
 
 
-def test_the_first_call_without_a_signature_gets_a_placeholder() -> None:
+def test_encode_first_call_without_signature_gets_a_placeholder() -> None:
     second = structs.replace(OSLO, id="c2")
-    parts = written(Text("Hm."), OSLO, second)
+    parts = encode_parts(Text("Hm."), OSLO, second)
     assert [part.get("thoughtSignature") for part in parts] == [None, SKIP, None]
-    parts = written(Reasoning("Hm.", "c2ln"), OSLO, second)
+    parts = encode_parts(Reasoning("Hm.", "c2ln"), OSLO, second)
     assert [part.get("thoughtSignature") for part in parts] == [None, "c2ln", None]
-    assert parts_of(*written(OSLO, second)) == (OSLO, second)
+    assert decode_parts(*encode_parts(OSLO, second)) == (OSLO, second)
 
 
 # Calls and results.
 
 
-def test_calls_and_results_without_ids_find_each_other() -> None:
+def test_decode_results_without_ids_match_their_calls() -> None:
     calls = [{"functionCall": {"name": name, "args": {"n": n}}} for n, name in enumerate("aba")]
     results = [
         {"functionResponse": {"name": name, "response": {"result": text}}}
@@ -456,7 +458,7 @@ def test_calls_and_results_without_ids_find_each_other() -> None:
 
 @pytest.mark.parametrize("identity", ["call_1", "call_2", "x", ""])
 @pytest.mark.parametrize("answered", ["call_1", "call_2", "x", ""])
-def test_ids_ride_along_however_they_are_spelled(identity: str, answered: str) -> None:
+def test_encode_ids_to_the_same_api_are_restored(identity: str, answered: str) -> None:
     call: dict[str, Any] = {"name": "f", "args": {}} | ({"id": identity} if identity else {})
     result = {"name": "f", "response": {"result": "a"}} | ({"id": answered} if answered else {})
     body = {
@@ -472,10 +474,10 @@ def test_ids_ride_along_however_they_are_spelled(identity: str, answered: str) -
     known = identity or "call_1"
     assert made["functionCall"]["id"] == given["functionResponse"]["id"] == known
     was_guessed = answered not in ("", known)
-    assert codes(request.notes) == (["name-corrected"] if was_guessed else [])
+    assert note_codes(request.notes) == (["name-corrected"] if was_guessed else [])
 
 
-def test_a_result_of_another_name_is_for_the_call_that_waits() -> None:
+def test_decode_result_with_another_name_answers_the_open_call() -> None:
     calls = [{"functionCall": {"name": name, "args": {}}} for name in ("now", "get_weather")]
     results = [
         {"functionResponse": {"name": name, "response": {"result": "a"}}}
@@ -494,7 +496,7 @@ def test_a_result_of_another_name_is_for_the_call_that_waits() -> None:
 
 
 @pytest.mark.parametrize("model", ["gemini-2.5-flash", "models/gemini-2.0-flash"])
-def test_models_that_sign_nothing_need_no_placeholder(model: str) -> None:
+def test_encode_call_for_models_without_signatures_has_no_placeholder(model: str) -> None:
     request = Request(model=model, messages=(Message("assistant", (OSLO,)),))
     [content] = WIRE.encode_request(request).body["contents"]
     assert "thoughtSignature" not in content["parts"][0]
@@ -504,7 +506,7 @@ def test_models_that_sign_nothing_need_no_placeholder(model: str) -> None:
     ("given", "found"),
     [("100", 100), (100.0, 100), ("100.0", 100), ("1e2", 100), (100, 100), ("-1", -1)],
 )
-def test_numbers_may_be_strings(given: Any, found: int) -> None:
+def test_decode_number_in_a_string_is_converted(given: Any, found: int) -> None:
     config = {"maxOutputTokens": given, "topK": given, "thinkingConfig": {"thinkingBudget": given}}
     request = decode({"contents": "a", "generationConfig": config})
     assert (request.max_tokens, request.sampling) == (found, {"top_k": found})
@@ -514,20 +516,20 @@ def test_numbers_may_be_strings(given: Any, found: int) -> None:
 
 
 @pytest.mark.parametrize("given", ["x", "1.5", "", "0x10", "1_000", "1e999", True, 1.5, "9" * 5000])
-def test_other_strings_are_no_numbers(given: Any) -> None:
+def test_decode_other_string_as_number_is_rejected(given: Any) -> None:
     with pytest.raises(WireError):
         decode({"contents": "a", "generationConfig": {"maxOutputTokens": given}})
 
 
 @pytest.mark.parametrize("kind", ["audio/wav", "video/mp4", "application/pdf", "image/png"])
 @pytest.mark.parametrize("role", ["user", "assistant"])
-def test_anything_may_be_shown_by_anybody(kind: str, role: Any) -> None:
+def test_encode_media_in_any_role_is_sent_inline(kind: str, role: Any) -> None:
     """A model's pictures, too: those that draw are asked to go on from there."""
     part = (Image if kind.startswith("image") else Document)(data="AA==", media_type=kind)
-    assert written(part, role=role) == [{"inlineData": {"mimeType": kind, "data": "AA=="}}]
+    assert encode_parts(part, role=role) == [{"inlineData": {"mimeType": kind, "data": "AA=="}}]
 
 
-def test_many_results_take_no_longer_each() -> None:
+def test_decode_many_results_takes_linear_time() -> None:
     count = 3000
     calls = [{"functionCall": {"name": f"f{index}", "args": {}}} for index in range(count)]
     results = [
@@ -555,28 +557,30 @@ def test_many_results_take_no_longer_each() -> None:
         ({}, "{}", False),
     ],
 )
-def test_results_are_text(response: dict[str, Any], text: str, is_error: bool) -> None:
+def test_decode_result_response_gives_text(
+    response: dict[str, Any], text: str, is_error: bool
+) -> None:
     part = {"functionResponse": {"id": "c1", "name": "f", "response": response}}
-    [result] = parts_of(part, role="user")
+    [result] = decode_parts(part, role="user")
     assert (result.content, result.is_error) == (text, is_error)
-    assert written(result, role="tool", wire="gemini") == [part]
+    assert encode_parts(result, role="tool", wire="gemini") == [part]
     changed = structs.replace(result, content="changed", is_error=False)
-    [out] = written(changed, role="tool", wire="gemini")
+    [out] = encode_parts(changed, role="tool", wire="gemini")
     assert out["functionResponse"]["response"] == {"result": "changed"}
-    [out] = written(result, role="tool", wire="anthropic")
+    [out] = encode_parts(result, role="tool", wire="anthropic")
     assert out["functionResponse"]["response"] == {"error" if is_error else "result": text}
 
 
-def test_results_with_pictures() -> None:
+def test_results_with_images_are_restored() -> None:
     picture = {"inlineData": {"mimeType": "image/png", "data": "AA=="}}
     response = {"name": "f", "response": {"result": "Look"}, "parts": [picture]}
     part = {"functionResponse": {"id": "c1", **response}}
-    [result] = parts_of(part, role="user")
+    [result] = decode_parts(part, role="user")
     assert result.content == (Text("Look"), Image(data="AA=="))
-    assert written(result, role="tool") == [part]
+    assert encode_parts(result, role="tool") == [part]
 
 
-def test_results_of_one_turn_stand_in_one_content() -> None:
+def test_encode_results_of_one_turn_are_one_content() -> None:
     results = [
         Message("tool", (ToolResult(call_id=identity, name="f", content="a"),))
         for identity in ("c1", "c2")
@@ -589,7 +593,7 @@ def test_results_of_one_turn_stand_in_one_content() -> None:
     assert [message.role for message in heard] == ["user", "assistant", "tool", "user"]
 
 
-def test_a_reply_in_two_messages_is_one_turn() -> None:
+def test_encode_consecutive_assistant_messages_are_one_turn() -> None:
     """A call has to follow what the user says, or a result."""
     said = Message("assistant", (Text("Let me look."),))
     request = Request(model="m", messages=(HELLO, said, Message("assistant", (OSLO,))))
@@ -601,7 +605,7 @@ def test_a_reply_in_two_messages_is_one_turn() -> None:
     assert len(WIRE.encode_request(structs.replace(request, wire="gemini")).body["contents"]) == 3
 
 
-def test_results_go_by_the_name_that_the_call_went_out_under() -> None:
+def test_encode_result_uses_the_sent_name_of_its_call() -> None:
     tool = Tool(name="find it", namespace="crm", parameters=SCHEMA)
     call = ToolCall(id="c1", name="find it", namespace="crm", arguments={})
     result = ToolResult(call_id="c1", name="find it", content="a")
@@ -611,7 +615,7 @@ def test_results_go_by_the_name_that_the_call_went_out_under() -> None:
     assert made["functionCall"]["name"] == "crm__find_it"
     assert given["functionResponse"]["name"] == "crm__find_it"
     assert sent.body["tools"][0]["functionDeclarations"][0]["name"] == "crm__find_it"
-    assert codes(sent.notes) == ["renamed-tool"]
+    assert note_codes(sent.notes) == ["renamed-tool"]
 
 
 # Tools and settings.
@@ -652,7 +656,9 @@ def test_results_go_by_the_name_that_the_call_went_out_under() -> None:
         ({"type": "STRING", "default": "OBJECT"}, {"type": "string", "default": "OBJECT"}),
     ],
 )
-def test_schemas_become_plain(gemini: dict[str, Any], plain: dict[str, Any]) -> None:
+def test_decode_schema_in_googles_form_gives_json_schema(
+    gemini: dict[str, Any], plain: dict[str, Any]
+) -> None:
     outer = {"type": "OBJECT", "properties": {"a": gemini}}
     declaration = {"name": "f", "parameters": outer}
     request = decode({"contents": "a", "tools": [{"function_declarations": [declaration]}]})
@@ -672,7 +678,7 @@ def test_schemas_become_plain(gemini: dict[str, Any], plain: dict[str, Any]) -> 
         assert not [note for note in wire.encode_request(form).notes if "~" in note.message]
 
 
-def test_tools_go_out_as_json_schema() -> None:
+def test_encode_tools_sends_json_schema() -> None:
     schema = {"$ref": "#/$defs/a", "$defs": {"a": {"type": ["object", "null"]}}}
     tools = (Tool(name="f", parameters=schema), Tool(name="g"), Tool(name="h", freeform=True))
     sent = WIRE.encode_request(Request(model="m", messages=(HELLO,), tools=tools))
@@ -681,7 +687,7 @@ def test_tools_go_out_as_json_schema() -> None:
     assert first == {"name": "f", "parametersJsonSchema": schema}
     assert second == {"name": "g"}
     assert third["parametersJsonSchema"]["required"] == ["input"]
-    assert codes(sent.notes) == ["converted"]
+    assert note_codes(sent.notes) == ["converted"]
 
 
 @pytest.mark.parametrize(
@@ -699,7 +705,9 @@ def test_tools_go_out_as_json_schema() -> None:
         ),
     ],
 )
-def test_each_choice(config: dict[str, Any], choice: ToolChoice) -> None:
+def test_tool_choice_of_each_mode_is_decoded_and_restored(
+    config: dict[str, Any], choice: ToolChoice
+) -> None:
     declared = [{"functionDeclarations": [{"name": "f"}, {"name": "g"}]}]
     body = {
         "contents": "a",
@@ -711,7 +719,7 @@ def test_each_choice(config: dict[str, Any], choice: ToolChoice) -> None:
     assert decode(WIRE.encode_request(request).body).tool_choice == choice
 
 
-def test_a_choice_among_some_is_a_validated_one() -> None:
+def test_encode_optional_choice_among_tools_is_validated() -> None:
     tools = (Tool(name="f"), Tool(name="g"))
     request = Request(
         model="m",
@@ -723,14 +731,14 @@ def test_a_choice_among_some_is_a_validated_one() -> None:
     sent = WIRE.encode_request(request)
     config = sent.body["toolConfig"]["functionCallingConfig"]
     assert config == {"mode": "VALIDATED", "allowedFunctionNames": ["f"]}
-    assert codes(sent.notes) == ["unsupported", "converted"]
+    assert note_codes(sent.notes) == ["unsupported", "converted"]
 
 
-def test_arguments_in_pieces_are_not_asked_for() -> None:
+def test_decode_request_for_streamed_arguments_is_noted() -> None:
     config = {"functionCallingConfig": {"mode": "AUTO", "streamFunctionCallArguments": True}}
     declared = [{"functionDeclarations": [{"name": "f"}]}]
     request = decode({"contents": "a", "tools": declared, "toolConfig": config})
-    assert codes(request.notes) == ["unsupported"]
+    assert note_codes(request.notes) == ["unsupported"]
     assert "toolConfig" not in WIRE.encode_request(request).body
 
 
@@ -747,7 +755,9 @@ def test_arguments_in_pieces_are_not_asked_for() -> None:
         ({"includeThoughts": False}, Thinking(shown=False)),
     ],
 )
-def test_each_way_to_think(config: dict[str, Any], thinking: Thinking) -> None:
+def test_thinking_of_each_kind_is_decoded_and_restored(
+    config: dict[str, Any], thinking: Thinking
+) -> None:
     request = decode({"contents": "a", "generationConfig": {"thinkingConfig": config}})
     assert request.thinking == thinking
     assert WIRE.encode_request(request).body["generationConfig"] == {"thinkingConfig": config}
@@ -780,7 +790,7 @@ def test_each_way_to_think(config: dict[str, Any], thinking: Thinking) -> None:
         (Thinking(effort="medium"), "gemini-2.5-pro", {"thinkingBudget": 8192}, True),
     ],
 )
-def test_efforts_are_levels_or_budgets(
+def test_encode_effort_by_model_sends_a_level_or_a_budget(
     thinking: Thinking, model: str, config: dict[str, Any] | None, is_noted: bool
 ) -> None:
     sent = WIRE.encode_request(Request(model=model, messages=(), thinking=thinking))
@@ -788,21 +798,21 @@ def test_efforts_are_levels_or_budgets(
     assert bool(sent.notes) is is_noted
 
 
-def test_a_client_of_gemini_says_itself_how_to_think() -> None:
+def test_encode_thinking_to_the_same_api_is_unchanged() -> None:
     for config in ({"thinkingBudget": 0}, {"thinkingBudget": 5}, {"thinkingLevel": "MINIMAL"}):
         body = {"contents": "a", "generationConfig": {"thinkingConfig": config}}
         sent = WIRE.encode_request(decode(body, model="gemini-2.5-pro"))
         assert (sent.body["generationConfig"], sent.notes) == ({"thinkingConfig": config}, ())
 
 
-def test_other_kinds_of_answer_ride_along() -> None:
+def test_encode_other_response_type_to_the_same_api_is_unchanged() -> None:
     config = {"responseMimeType": "text/x.enum", "responseSchema": {"type": "STRING"}}
     request = decode({"contents": "a", "generationConfig": config})
     assert request.response_format is None
     assert WIRE.encode_request(request).body["generationConfig"] == config
 
 
-def test_what_cannot_be_said_is_noted() -> None:
+def test_encode_request_notes_what_is_not_supported() -> None:
     messages = (
         Message("system", (Text("a"),)),
         HELLO,
@@ -859,13 +869,13 @@ def test_what_cannot_be_said_is_noted() -> None:
         ({"contents": "a", "generationConfig": {"topK": "x"}}, "$.generationConfig.topK"),
     ],
 )
-def test_bad_requests_say_where(body: Any, path: str) -> None:
+def test_decode_request_with_invalid_field_names_its_path(body: Any, path: str) -> None:
     with pytest.raises(WireError) as caught:
         decode(body)
     assert caught.value.path == path
 
 
-def test_a_schema_that_is_too_deep_is_refused() -> None:
+def test_decode_schema_that_is_too_deep_is_rejected() -> None:
     schema: dict[str, Any] = {}
     for _ in range(900):
         schema = {"items": schema}
@@ -881,7 +891,7 @@ def test_a_schema_that_is_too_deep_is_refused() -> None:
 # Replies in.
 
 
-def chunk(*parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
+def build_chunk(*parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {
         "candidates": [{"content": {"role": "model", "parts": list(parts)}, "index": 0, **fields}]
     }
@@ -896,18 +906,22 @@ USAGE = {
     "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 10}],
 }
 CHUNKS: list[dict[str, Any]] = [
-    {**chunk({"text": "Hm", "thought": True}), "responseId": "r9", "modelVersion": "gemini-9-001"},
-    chunk({"text": " æ.", "thought": True}),
-    chunk({"text": "Let "}, {"text": "me."}),
-    chunk(
+    {
+        **build_chunk({"text": "Hm", "thought": True}),
+        "responseId": "r9",
+        "modelVersion": "gemini-9-001",
+    },
+    build_chunk({"text": " æ.", "thought": True}),
+    build_chunk({"text": "Let "}, {"text": "me."}),
+    build_chunk(
         {
             "functionCall": {"name": "get_weather", "args": {"city": "Oslo"}},
             "thoughtSignature": "c2ln",
         }
     ),
-    chunk({"functionCall": {"id": "x", "name": "now"}}),
+    build_chunk({"functionCall": {"id": "x", "name": "now"}}),
     {
-        **chunk({"text": ""}, finishReason="STOP", groundingMetadata={"a": 1}),
+        **build_chunk({"text": ""}, finishReason="STOP", groundingMetadata={"a": 1}),
         "usageMetadata": USAGE,
     },
 ]
@@ -930,17 +944,19 @@ REPLY = Reply(
 )
 
 
-def sse(frames: Iterable[Any]) -> bytes:
+def encode_events(frames: Iterable[Any]) -> bytes:
     return b"".join(
         b"data: " + json.dumps(frame, ensure_ascii=False).encode() + b"\r\n\r\n" for frame in frames
     )
 
 
-def array(frames: Iterable[Any]) -> bytes:
+def encode_array(frames: Iterable[Any]) -> bytes:
     return b"[" + b",\r\n".join(json.dumps(frame).encode() for frame in frames) + b"\n]"
 
 
-def heard(data: bytes, size: int = 10_000, content_type: str = "text/event-stream") -> list[Event]:
+def decode_stream(
+    data: bytes, size: int = 10_000, content_type: str = "text/event-stream"
+) -> list[Event]:
     wire = structs.replace(WIRE, framing=select_framing(content_type))
     stream = StreamDecoder(wire, new_id=lambda: "new")
     events = [
@@ -949,18 +965,21 @@ def heard(data: bytes, size: int = 10_000, content_type: str = "text/event-strea
     return [*events, *stream.finish()]
 
 
-def test_a_stream_is_the_same_however_it_is_cut() -> None:
+def test_decode_stream_in_any_chunk_size_gives_the_same_reply() -> None:
     for size in (*range(1, 30), 10_000):
-        assert fold(heard(sse(CHUNKS), size)) == REPLY
-        assert fold(heard(array(CHUNKS), size, "application/json; charset=UTF-8")) == REPLY
+        assert fold(decode_stream(encode_events(CHUNKS), size)) == REPLY
+        assert (
+            fold(decode_stream(encode_array(CHUNKS), size, "application/json; charset=UTF-8"))
+            == REPLY
+        )
 
 
-def test_a_stream_that_was_not_split_is_a_list() -> None:
+def test_decode_stream_that_came_as_a_list_gives_the_same_reply() -> None:
     assert fold(WIRE.decode_reply(CHUNKS, new_id=lambda: "new")) == REPLY
 
 
-def test_a_stream_that_breaks_off_is_a_failure() -> None:
-    assert isinstance(heard(sse(CHUNKS[:-1]))[-1], Failure)
+def test_decode_stream_without_end_gives_a_failure() -> None:
+    assert isinstance(decode_stream(encode_events(CHUNKS[:-1]))[-1], Failure)
 
 
 @pytest.mark.parametrize(
@@ -980,8 +999,8 @@ def test_a_stream_that_breaks_off_is_a_failure() -> None:
         ("SOMETHING_NEW", "stop"),
     ],
 )
-def test_each_reason_to_stop(reason: str, stop: str) -> None:
-    body = chunk({"text": "a"}, finishReason=reason, finishMessage="because")
+def test_decode_each_finish_reason_gives_its_stop_reason(reason: str, stop: str) -> None:
+    body = build_chunk({"text": "a"}, finishReason=reason, finishMessage="because")
     reply = fold(WIRE.decode_reply(body))
     assert (reply.stop_reason, reply.raw_stop_reason) == (stop, reason)
     out = WIRE.encode_reply(reply, ENVELOPE)
@@ -1003,14 +1022,14 @@ def test_each_reason_to_stop(reason: str, stop: str) -> None:
         ("error", "OTHER"),
     ],
 )
-def test_each_reason_of_another_api(stop: Any, reason: str) -> None:
+def test_encode_each_stop_reason_gives_its_finish_reason(stop: Any, reason: str) -> None:
     reply = fold([Started(wire="anthropic"), TextDelta("a"), Finish(stop, "end_turn")])
     assert WIRE.encode_reply(reply, ENVELOPE)["candidates"][0]["finishReason"] == reason
 
 
-def test_a_reply_goes_to_its_own_clients_as_it_came_and_elsewhere_without_a_word() -> None:
+def test_reply_for_the_same_api_is_restored_and_for_others_has_no_notes() -> None:
     body = {
-        **chunk(
+        **build_chunk(
             {"text": "a"},
             {"functionCall": {"name": "f", "args": {}}},
             finishReason="STOP",
@@ -1040,57 +1059,57 @@ def test_a_reply_goes_to_its_own_clients_as_it_came_and_elsewhere_without_a_word
         assert wire.find_losses(reply) == ()
 
 
-def test_grounding_is_missed_elsewhere() -> None:
+def test_find_losses_of_grounding_notes_it() -> None:
     [note] = WIRES["anthropic"].find_losses(REPLY)[-1:]
     assert "candidate.groundingMetadata" in note.message
 
 
-def test_a_malformed_call_is_shown() -> None:
+def test_decode_malformed_call_notes_its_text() -> None:
     said = "Malformed function call: print(default_api.f())"
-    body = chunk(finishReason="MALFORMED_FUNCTION_CALL", finishMessage=said)
+    body = build_chunk(finishReason="MALFORMED_FUNCTION_CALL", finishMessage=said)
     [note] = fold(WIRE.decode_reply(body)).notes
     assert (note.code, note.where) == ("malformed", said)
 
 
-def test_a_prompt_that_is_blocked() -> None:
+def test_decode_blocked_prompt_is_filtered() -> None:
     body = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": USAGE}
-    reply = fold(heard(sse([body])))
+    reply = fold(decode_stream(encode_events([body])))
     assert (reply.parts, reply.stop_reason) == ((), "filter")
     assert WIRE.encode_reply(reply, ENVELOPE)["promptFeedback"] == body["promptFeedback"]
 
 
-def test_pictures_and_other_parts_of_a_reply() -> None:
+def test_reply_with_images_and_other_parts_is_restored() -> None:
     picture = {"inlineData": {"mimeType": "image/png", "data": "AA=="}}
     code = {"executableCode": {"code": "1", "language": "PYTHON"}}
     sound = {"inlineData": {"mimeType": "audio/wav", "data": "AA=="}}
-    body = chunk(picture, code, sound, finishReason="STOP")
+    body = build_chunk(picture, code, sound, finishReason="STOP")
     reply = fold(WIRE.decode_reply(body))
     assert reply.parts == (Image(data="AA=="), Other(code), Other(sound))
     assert WIRE.encode_reply(reply, ENVELOPE)["candidates"] == body["candidates"]
     added = [PartAdded(part) for part in reply.parts if isinstance(part, (Image, Other))]
     events = (Started(wire="gemini"), *added, Finish("stop"))
     streamed = b"".join(map(GeminiStreamEncoder(ENVELOPE).feed, events))
-    assert fold(heard(streamed)).parts == reply.parts
+    assert fold(decode_stream(streamed)).parts == reply.parts
 
 
 @pytest.mark.parametrize("second", [{"index": 1}, {}])
-def test_a_second_candidate_is_noted(second: dict[str, Any]) -> None:
-    body = chunk({"text": "a"}, finishReason="STOP")
+def test_decode_second_candidate_is_dropped_with_a_note(second: dict[str, Any]) -> None:
+    body = build_chunk({"text": "a"}, finishReason="STOP")
     body["candidates"].append({"content": {"parts": [{"text": "b"}]}, **second})
     reply = fold(WIRE.decode_reply(body))
     assert reply.text == "a"
-    assert codes(reply.notes) == ["unsupported"]
+    assert note_codes(reply.notes) == ["unsupported"]
 
 
-def test_a_signature_on_a_sound_is_not_said_twice() -> None:
+def test_decode_signature_of_an_unsupported_part_is_kept_once() -> None:
     sound = {"inlineData": {"mimeType": "audio/wav", "data": "AA=="}}
-    body = chunk({**sound, "thoughtSignature": "YQ=="}, finishReason="STOP")
+    body = build_chunk({**sound, "thoughtSignature": "YQ=="}, finishReason="STOP")
     assert fold(WIRE.decode_reply(body)).parts == (Reasoning("", "YQ=="), Other(sound))
 
 
-def test_pieces_of_arguments_are_no_call() -> None:
+def test_decode_streamed_arguments_gives_a_failure() -> None:
     part = {"functionCall": {"name": "f", "partialArgs": [{"jsonPath": "$.a", "stringValue": "b"}]}}
-    events = heard(sse([chunk(part, finishReason="STOP")]))
+    events = decode_stream(encode_events([build_chunk(part, finishReason="STOP")]))
     assert isinstance(events[-1], Failure)
     assert not any(isinstance(event, CallEnd) for event in events)
 
@@ -1109,16 +1128,16 @@ EVENTS: list[Event] = [
 HEAD = {"modelVersion": "gemini-9", "responseId": "r9"}
 
 
-def test_the_grammar_of_a_stream() -> None:
+def test_encode_stream_writes_events_of_one_line() -> None:
     lines = b"".join(map(GeminiStreamEncoder(ENVELOPE).feed, EVENTS)).decode().split("\n\n")
     assert lines.pop() == ""
     assert all(line.startswith("data: {") and "\n" not in line for line in lines)
     call = {"id": "c1", "name": "get_weather", "args": {"city": "Oslo"}}
-    last = chunk(finishReason="STOP")
+    last = build_chunk(finishReason="STOP")
     assert [json.loads(line[6:]) for line in lines] == [
-        {**chunk({"text": "Hm.", "thought": True}), **HEAD},
-        {**chunk({"functionCall": call, "thoughtSignature": "c2ln"}), **HEAD},
-        {**chunk({"text": "Hi\u2028 æ"}), **HEAD},
+        {**build_chunk({"text": "Hm.", "thought": True}), **HEAD},
+        {**build_chunk({"functionCall": call, "thoughtSignature": "c2ln"}), **HEAD},
+        {**build_chunk({"text": "Hi\u2028 æ"}), **HEAD},
         {
             **last,
             "usageMetadata": {
@@ -1133,11 +1152,15 @@ def test_the_grammar_of_a_stream() -> None:
     ]
 
 
-def test_a_stream_as_one_array() -> None:
+def test_encode_stream_as_array_holds_the_same_frames() -> None:
     data = b"".join(map(GeminiStreamEncoder(ENVELOPE, array=True).feed, EVENTS))
     frames = json.loads(data)
-    assert [json.loads(line[6:]) for line in sse(frames).decode().split("\r\n\r\n")[:-1]] == frames
-    assert fold(heard(data, 7, "application/json")) == fold(heard(sse(frames)))
+    assert [
+        json.loads(line[6:]) for line in encode_events(frames).decode().split("\r\n\r\n")[:-1]
+    ] == frames
+    assert fold(decode_stream(data, 7, "application/json")) == fold(
+        decode_stream(encode_events(frames))
+    )
     failing = GeminiStreamEncoder(ENVELOPE, array=True).feed(Failure("overloaded", "busy", 503))
     assert json.loads(failing)[0]["error"]["status"] == "UNAVAILABLE"
 
@@ -1164,29 +1187,29 @@ def test_a_stream_as_one_array() -> None:
         [Finish("stop")],
     ],
 )
-def test_streams_and_wholes_say_the_same(events: list[Event]) -> None:
+def test_encode_stream_and_reply_have_the_same_content(events: list[Event]) -> None:
     reply = fold(events)
     whole = fold(WIRE.decode_reply(WIRE.encode_reply(reply, ENVELOPE)))
-    streamed = fold(heard(b"".join(map(GeminiStreamEncoder(ENVELOPE).feed, events))))
+    streamed = fold(decode_stream(b"".join(map(GeminiStreamEncoder(ENVELOPE).feed, events))))
     for result in (whole, streamed):
         assert [part for part in result.parts if part != Text("")] == list(reply.parts)
         assert result.stop_reason == reply.stop_reason
 
 
-def test_a_signature_of_another_maker_survives_a_client_that_writes_it_anew() -> None:
+def test_signature_of_another_api_survives_reencoding() -> None:
     events = [Started(wire="anthropic"), ReasoningDelta("a", "x+/y="), TextDelta("b"), Finish()]
     part = WIRE.encode_reply(fold(events), ENVELOPE)["candidates"][0]["content"]["parts"][1]
     anew = genai_types.Part.model_validate(part).model_dump(mode="json", exclude_none=True)
-    assert parts_of(anew) == (Reasoning("", "x+/y="), Text("b"))
+    assert decode_parts(anew) == (Reasoning("", "x+/y="), Text("b"))
 
 
-def test_a_failure_in_a_stream() -> None:
+def test_encode_stream_with_failure_ends_with_an_error() -> None:
     encoder = GeminiStreamEncoder(ENVELOPE)
     data = encoder.feed(TextDelta("a")) + encoder.feed(Failure("rate_limit", "slow down", 429))
     assert data.endswith(
         b'data: {"error":{"code":429,"message":"slow down","status":"RESOURCE_EXHAUSTED"}}\n\n'
     )
-    failure = heard(data)[-1]
+    failure = decode_stream(data)[-1]
     assert failure == Failure("rate_limit", "slow down", 429, "RESOURCE_EXHAUSTED")
 
 
@@ -1230,7 +1253,9 @@ def test_a_failure_in_a_stream() -> None:
         (503, {"code": 503, "message": "busy", "status": "UNAVAILABLE"}, "overloaded", None),
     ],
 )
-def test_each_failure(status: int, error: dict[str, Any], kind: str, param: str | None) -> None:
+def test_decode_failure_of_each_status_gives_its_kind(
+    status: int, error: dict[str, Any], kind: str, param: str | None
+) -> None:
     for body in ({"error": error}, [{"error": error}]):
         failure = WIRE.decode_failure(status, body)
         assert (failure.kind, failure.param, failure.status) == (kind, param, status)
@@ -1238,7 +1263,7 @@ def test_each_failure(status: int, error: dict[str, Any], kind: str, param: str 
         assert WIRE.encode_failure(failure) == {"error": error}
 
 
-def test_failures_of_other_shapes() -> None:
+def test_decode_failure_of_another_shape_gives_its_message() -> None:
     for body in (
         None,
         "busy",
@@ -1256,11 +1281,11 @@ def test_failures_of_other_shapes() -> None:
 # Whatever comes.
 
 
-def test_mutated_requests_raise_nothing_else() -> None:
+def test_decode_mutated_request_raises_only_wire_errors() -> None:
     chance = random.Random(1)
     refused = 0
     for turn in range(3000):
-        body = mutated(snake(CLIENT) if turn % 2 else CLIENT, chance)
+        body = mutated(to_snake_case(CLIENT) if turn % 2 else CLIENT, chance)
         try:
             request = decode(body)
         except WireError:
@@ -1271,14 +1296,14 @@ def test_mutated_requests_raise_nothing_else() -> None:
     assert 300 < refused < 2700
 
 
-def test_mutated_streams_never_raise() -> None:
+def test_decode_mutated_stream_never_raises() -> None:
     chance = random.Random(2)
     for turn in range(3000):
         frames = [mutated(frame, chance) for frame in CHUNKS]
-        data = bytearray(sse(frames))
+        data = bytearray(encode_events(frames))
         if turn % 3 == 0:
             data[chance.randrange(len(data))] = chance.randrange(256)
-        events = heard(bytes(data), 50)
+        events = decode_stream(bytes(data), 50)
         encoder = GeminiStreamEncoder(ENVELOPE)
         for event in events:
             encoder.feed(event)
@@ -1289,7 +1314,7 @@ def test_mutated_streams_never_raise() -> None:
 
 
 @contextmanager
-def asking(
+def open_client(
     status: int, body: bytes, content_type: str = "application/json"
 ) -> Generator[tuple[genai.Client, Asked]]:
     """A client of a server that gives this answer, and what it was asked."""
@@ -1299,7 +1324,7 @@ def asking(
             yield client, asked
 
 
-def ask(**fields: Any) -> dict[str, Any]:
+def build_arguments(**fields: Any) -> dict[str, Any]:
     tool = genai_types.Tool(
         function_declarations=[
             genai_types.FunctionDeclaration(
@@ -1327,7 +1352,7 @@ def ask(**fields: Any) -> dict[str, Any]:
     return {"model": "gemini-9", "contents": "Weather in Oslo?", "config": config}
 
 
-def check_what_was_asked(path: str, body: Any, stream: bool) -> None:
+def check_request(path: str, body: Any, stream: bool) -> None:
     assert path.endswith(
         "/models/gemini-9:streamGenerateContent?alt=sse"
         if stream
@@ -1344,11 +1369,11 @@ def check_what_was_asked(path: str, body: Any, stream: bool) -> None:
     assert request.extra == {}
 
 
-def test_the_sdk_reads_a_stream() -> None:
+def test_sdk_parses_stream() -> None:
     data = b"".join(map(GeminiStreamEncoder(ENVELOPE).feed, EVENTS))
-    with asking(200, data, WIRE.content_type) as (client, asked):
-        chunks = list(client.models.generate_content_stream(**ask()))
-    check_what_was_asked(*asked[0], stream=True)
+    with open_client(200, data, WIRE.content_type) as (client, asked):
+        chunks = list(client.models.generate_content_stream(**build_arguments()))
+    check_request(*asked[0], stream=True)
     parts = [
         part
         for each in chunks
@@ -1376,11 +1401,11 @@ def test_the_sdk_reads_a_stream() -> None:
     assert (last.response_id, last.model_version) == ("r9", "gemini-9")
 
 
-def test_the_sdk_reads_a_whole_reply() -> None:
+def test_sdk_parses_whole_reply() -> None:
     data = json.dumps(WIRE.encode_reply(fold(EVENTS), ENVELOPE)).encode()
-    with asking(200, data) as (client, asked):
-        reply = client.models.generate_content(**ask())
-    check_what_was_asked(*asked[0], stream=False)
+    with open_client(200, data) as (client, asked):
+        reply = client.models.generate_content(**build_arguments())
+    check_request(*asked[0], stream=False)
     assert [(call.name, call.args) for call in reply.function_calls or ()] == [
         ("get_weather", {"city": "Oslo"})
     ]
@@ -1390,11 +1415,11 @@ def test_the_sdk_reads_a_whole_reply() -> None:
     assert [bool(part.thought) for part in content.parts or ()] == [True, False, False]
 
 
-def test_what_the_sdk_sends_back_is_what_it_got() -> None:
+def test_sdk_second_turn_gives_the_first_reply_back() -> None:
     """A second turn: the model's content as the SDK has it, and a result."""
     data = json.dumps(WIRE.encode_reply(fold(EVENTS), ENVELOPE)).encode()
-    with asking(200, data) as (client, asked):
-        first = client.models.generate_content(**ask())
+    with open_client(200, data) as (client, asked):
+        first = client.models.generate_content(**build_arguments())
         assert first.candidates
         result = genai_types.Part.from_function_response(
             name="get_weather", response={"result": "Sunny"}
@@ -1404,41 +1429,41 @@ def test_what_the_sdk_sends_back_is_what_it_got() -> None:
             first.candidates[0].content,
             genai_types.Content(role="user", parts=[result]),
         ]
-        client.models.generate_content(**(ask() | {"contents": contents}))
+        client.models.generate_content(**(build_arguments() | {"contents": contents}))
     _, model, tool = decode(asked[1][1]).messages[1:]
     assert model == Message("assistant", (Reasoning("Hm.", "c2ln"), OSLO, Text("Hi\u2028 æ")))
     result = ToolResult(call_id="c1", name="get_weather", content="Sunny", extra=NO_ID)
     assert tool.parts == (result,)
 
 
-def test_the_sdk_reads_structured_output() -> None:
+def test_sdk_parses_structured_output() -> None:
     events = [TextDelta('{"sky":'), TextDelta('"blue"}'), Finish("stop")]
     data = json.dumps(WIRE.encode_reply(fold(events), ENVELOPE)).encode()
     config = genai_types.GenerateContentConfig(
         response_mime_type="application/json", response_json_schema={"type": "object"}
     )
-    with asking(200, data) as (client, asked):
+    with open_client(200, data) as (client, asked):
         reply = client.models.generate_content(model="m", contents="Sky?", config=config)
     assert reply.parsed == {"sky": "blue"}
     assert decode(asked[0][1]).response_format == ResponseFormat({"type": "object"})
 
 
-def test_the_sdk_reads_failures() -> None:
+def test_sdk_raises_on_failures() -> None:
     failure = Failure("rate_limit", "slow down", 429)
     body = json.dumps(WIRE.encode_failure(failure)).encode()
-    with asking(429, body) as (client, _), pytest.raises(genai_errors.ClientError) as caught:
-        client.models.generate_content(**ask())
+    with open_client(429, body) as (client, _), pytest.raises(genai_errors.ClientError) as caught:
+        client.models.generate_content(**build_arguments())
     assert (caught.value.code, caught.value.status) == (429, "RESOURCE_EXHAUSTED")
     encoder = GeminiStreamEncoder(ENVELOPE)
     data = encoder.feed(TextDelta("a")) + encoder.feed(failure)
-    with asking(200, data, WIRE.content_type) as (client, _):
-        stream = client.models.generate_content_stream(**ask())
+    with open_client(200, data, WIRE.content_type) as (client, _):
+        stream = client.models.generate_content_stream(**build_arguments())
         assert next(stream).text == "a"
         with pytest.raises(genai_errors.APIError, match="slow down"):
             next(stream)
 
 
-def test_tools_that_stand_alone() -> None:
+def test_decode_single_values_in_place_of_lists_are_accepted() -> None:
     for tools in (
         {"functionDeclarations": {"name": "f"}},
         [{"functionDeclarations": {"name": "f"}}],

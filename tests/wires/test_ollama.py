@@ -58,17 +58,17 @@ ENVELOPE = Envelope(Request(model="m", messages=(), wire="ollama"), "r1", 1_700_
 decode = WIRE.decode_request
 
 
-def messages_of(*messages: dict[str, Any]) -> tuple[Message, ...]:
+def decode_messages(*messages: dict[str, Any]) -> tuple[Message, ...]:
     return decode({"model": "m", "messages": list(messages)}).messages
 
 
-def sent(*messages: Message, **fields: Any) -> tuple[Any, list[str]]:
+def encode_messages(*messages: Message, **fields: Any) -> tuple[Any, list[str]]:
     """The messages that go out, and what is said about them."""
     outgoing = WIRE.encode_request(Request(model="m", messages=messages, **fields))
-    return outgoing.body["messages"], remarks(outgoing.notes)
+    return outgoing.body["messages"], note_messages(outgoing.notes)
 
 
-def remarks(notes: Iterable[Note]) -> list[str]:
+def note_messages(notes: Iterable[Note]) -> list[str]:
     return [note.message for note in notes]
 
 
@@ -140,11 +140,11 @@ REQUEST = Request(
 )
 
 
-def test_a_request_is_read_whole() -> None:
+def test_decode_request_keeps_every_field() -> None:
     assert decode(CLIENT) == REQUEST
 
 
-def test_a_request_goes_back_to_its_own_api_as_it_came() -> None:
+def test_encode_request_to_the_same_api_restores_the_body() -> None:
     outgoing = WIRE.encode_request(REQUEST)
     assert outgoing.path == "/api/chat"
     assert outgoing.notes == ()
@@ -161,7 +161,7 @@ def test_a_request_goes_back_to_its_own_api_as_it_came() -> None:
         ({"stream": None}, None, True),
     ],
 )
-def test_a_stream_is_what_one_gets(
+def test_decode_request_without_stream_field_is_streamed(
     body: dict[str, Any], keyword: bool | None, stream: bool
 ) -> None:
     request = decode({"model": "m", "messages": [], **body}, stream=keyword)
@@ -182,7 +182,7 @@ GENERATE = {
 }
 
 
-def test_a_prompt_is_a_conversation() -> None:
+def test_decode_generate_request_gives_a_conversation() -> None:
     request = decode(GENERATE)
     picture = Image(data="/9j/4AAQ", media_type="image/jpeg")
     assert request.messages == (
@@ -200,13 +200,13 @@ def test_a_prompt_is_a_conversation() -> None:
         "stream": True,
         "keep_alive": 0,
     }
-    assert remarks(outgoing.notes) == [
+    assert note_messages(outgoing.notes) == [
         f"Ollama does not support `{what}` in /api/chat; dropped."
         for what in ("suffix", "raw", "template", "context")
     ]
 
 
-def test_an_empty_prompt_loads_a_model() -> None:
+def test_decode_request_without_prompt_has_no_messages() -> None:
     assert decode({"model": "m", "prompt": ""}).messages == ()
     assert decode({"model": "m"}).messages == ()
 
@@ -233,9 +233,9 @@ CALLS = {
         ([{"tool_call_id": "call_3"}, {"tool_call_id": "call_1"}, {}], [3, 1, 2]),
     ],
 )
-def test_results_find_their_calls(results: list[dict[str, Any]], found: list[int]) -> None:
+def test_decode_results_match_their_calls(results: list[dict[str, Any]], found: list[int]) -> None:
     tools = [{"role": "tool", "content": "x", **result} for result in results]
-    calls, *answers = messages_of(CALLS, *tools)
+    calls, *answers = decode_messages(CALLS, *tools)
     made = [part for part in calls.parts if isinstance(part, ToolCall)]
     assert [(call.id, call.name, call.arguments) for call in made] == [
         ("call_1", "a", {"n": 1}),
@@ -247,21 +247,21 @@ def test_results_find_their_calls(results: list[dict[str, Any]], found: list[int
     assert [result.name for result in given] == [{1: "a", 2: "b", 3: "a"}[one] for one in found]
 
 
-def test_ids_that_a_client_gives_ride_along() -> None:
+def test_encode_client_ids_to_the_same_api_are_restored() -> None:
     call = {"id": "x1", "function": {"name": "f", "arguments": {}}}
     body = [
         {"role": "assistant", "content": "", "tool_calls": [call]},
         {"role": "tool", "tool_name": "f", "content": "a", "tool_call_id": "x1"},
     ]
-    assert sent(*messages_of(*body), wire="ollama") == (body, [])
+    assert encode_messages(*decode_messages(*body), wire="ollama") == (body, [])
     del call["id"], body[1]["tool_call_id"]
-    assert sent(*messages_of(*body), wire="ollama") == (body, [])
-    assert sent(*messages_of(*body), wire="anthropic") == (body, [])
+    assert encode_messages(*decode_messages(*body), wire="ollama") == (body, [])
+    assert encode_messages(*decode_messages(*body), wire="anthropic") == (body, [])
 
 
 @pytest.mark.parametrize("results", [("call_2", "call_1"), ("call_1", "call_2"), ("", "")])
 @pytest.mark.parametrize("calls", [("call_1", "call_2"), ("call_2", "call_1"), ("b", "a")])
-def test_ids_ride_along_however_they_are_spelled(
+def test_encode_ids_of_any_form_to_the_same_api_are_restored(
     calls: tuple[str, str], results: tuple[str, str]
 ) -> None:
     made = [
@@ -278,42 +278,45 @@ def test_ids_ride_along_however_they_are_spelled(
         for text, one in zip("ab", results, strict=True)
     ]
     body = [{"role": "assistant", "content": "", "tool_calls": made}, *given]
-    assert sent(*messages_of(*body), wire="ollama") == (body, [])
+    assert encode_messages(*decode_messages(*body), wire="ollama") == (body, [])
 
 
-def answers(*names: str) -> list[ToolResult]:
+def build_results(*names: str) -> list[ToolResult]:
     return [ToolResult(call_id=identity, name="f", content=f"of {identity}") for identity in names]
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        [Message("tool", tuple(answers("b", "c", "a")))],
-        [Message("tool", (result,)) for result in answers("c", "a", "b")],
-        [Message("user", (*answers("c"), Text("!"))), Message("user", tuple(answers("b", "a")))],
+        [Message("tool", tuple(build_results("b", "c", "a")))],
+        [Message("tool", (result,)) for result in build_results("c", "a", "b")],
         [
-            Message("tool", tuple(answers("b"))),
+            Message("user", (*build_results("c"), Text("!"))),
+            Message("user", tuple(build_results("b", "a"))),
+        ],
+        [
+            Message("tool", tuple(build_results("b"))),
             Message("user", (Text("!"),)),
-            Message("tool", tuple(answers("a", "c"))),
+            Message("tool", tuple(build_results("a", "c"))),
         ],
     ],
 )
-def test_results_stand_in_the_order_of_their_calls(given: list[Message]) -> None:
+def test_encode_results_are_in_the_order_of_their_calls(given: list[Message]) -> None:
     calls = [ToolCall(id=one, name="f", arguments={"n": one}) for one in "abc"]
     again = Message("assistant", (ToolCall(id="d", name="f", arguments={}),))
-    late = Message("tool", tuple(answers("d")))
+    late = Message("tool", tuple(build_results("d")))
     asked = Message("assistant", tuple(calls))
-    messages, notes = sent(HELLO, asked, *given, again, late, wire="openai_chat")
+    messages, notes = encode_messages(HELLO, asked, *given, again, late, wire="openai_chat")
     said = [message["content"] for message in messages if message["role"] == "tool"]
     assert said == ["of a", "of b", "of c", "of d"]
     was_between = any(message.role == "user" for message in given)
     assert notes == ["Results are moved before the messages between them."] * was_between
-    read = messages_of(*messages)
+    read = decode_messages(*messages)
     found = [part for message in read for part in message.parts if isinstance(part, ToolResult)]
     assert [part.call_id for part in found] == [f"call_{number}" for number in (1, 2, 3, 4)]
 
 
-def test_many_results_take_no_longer_each() -> None:
+def test_decode_many_results_takes_linear_time() -> None:
     count = 10_000
     calls = [{"function": {"name": f"f{index}", "arguments": {}}} for index in range(count)]
     results = [
@@ -321,10 +324,10 @@ def test_many_results_take_no_longer_each() -> None:
         for index in reversed(range(count))
     ]
     started = time.process_time()
-    read = messages_of({"role": "assistant", "tool_calls": calls}, *results)
-    sent(*read, wire="anthropic")
+    read = decode_messages({"role": "assistant", "tool_calls": calls}, *results)
+    encode_messages(*read, wire="anthropic")
     mixed = [{"id": f"call_{count + index}", **call} for index, call in enumerate(calls)]
-    messages_of({"role": "assistant", "tool_calls": [*mixed, *calls]})
+    decode_messages({"role": "assistant", "tool_calls": [*mixed, *calls]})
     assert time.process_time() - started < 2
 
 
@@ -340,7 +343,7 @@ def test_many_results_take_no_longer_each() -> None:
         ({}, "call_1", False),
     ],
 )
-def test_a_result_is_for_a_call_that_waits(
+def test_decode_result_with_another_name_answers_the_open_call(
     result: dict[str, Any], found: str, is_guess: bool
 ) -> None:
     calls = [{"function": {"name": name, "arguments": {}}} for name in ("now", "get_weather")]
@@ -359,21 +362,23 @@ def test_a_result_is_for_a_call_that_waits(
     assert again.get("tool_call_id") == result.get("tool_call_id")
 
 
-def test_arguments_that_cannot_be_read_are_noted() -> None:
+def test_decode_call_with_invalid_arguments_is_noted() -> None:
     call = {"function": {"name": "f", "arguments": "{"}}
     message = {"role": "assistant", "tool_calls": [call]}
     request = decode({"model": "m", "messages": [message]})
     assert [note.code for note in request.notes] == ["undecodable-arguments"]
 
 
-def test_results_with_pictures_and_errors() -> None:
+def test_encode_results_with_images_and_errors_notes_what_changes() -> None:
     results = (
         ToolResult(call_id="1", name="f", content=(Text("Look"), Image(data=PIXEL))),
         ToolResult(call_id="2", name="g", content="no", is_error=True),
     )
     calls = [ToolCall(id=str(number), name="f", arguments={}) for number in (1, 2)]
     asked = Message("assistant", tuple(calls))
-    messages, notes = sent(asked, Message("tool", results[:1]), Message("tool", results[1:]), HELLO)
+    messages, notes = encode_messages(
+        asked, Message("tool", results[:1]), Message("tool", results[1:]), HELLO
+    )
     assert messages[1:] == [
         {"role": "tool", "tool_name": "f", "content": "Look"},
         {"role": "tool", "tool_name": "f", "content": "no"},
@@ -385,16 +390,16 @@ def test_results_with_pictures_and_errors() -> None:
         "Ollama does not support the error flag of results; dropped.",
     ]
     shown = {"role": "tool", "tool_name": "f", "content": "Look", "images": [PIXEL]}
-    [message] = messages_of(shown)
+    [message] = decode_messages(shown)
     [result] = message.parts
     assert isinstance(result, ToolResult)
     assert result.content == (Text("Look"), Image(data=PIXEL))
-    assert sent(message, wire="ollama") == ([shown], [])
+    assert encode_messages(message, wire="ollama") == ([shown], [])
 
 
-def test_results_before_what_the_user_says() -> None:
+def test_encode_result_after_text_comes_first() -> None:
     result = ToolResult(call_id="1", name="f", content="a")
-    messages, _ = sent(Message("user", (Text("And?"), result)))
+    messages, _ = encode_messages(Message("user", (Text("And?"), result)))
     assert [message["role"] for message in messages] == ["tool", "user"]
 
 
@@ -464,8 +469,10 @@ def test_results_before_what_the_user_says() -> None:
         (Message("assistant", ()), [{"role": "assistant", "content": ""}], []),
     ],
 )
-def test_each_message(message: Message, expected: list[Any], notes: list[str]) -> None:
-    assert sent(message) == (expected, notes)
+def test_encode_message_of_each_kind_notes_what_changes(
+    message: Message, expected: list[Any], notes: list[str]
+) -> None:
+    assert encode_messages(message) == (expected, notes)
 
 
 # Tools and settings.
@@ -493,16 +500,18 @@ TOOLS = (Tool(name="f", parameters=SCHEMA), Tool(name="mcp/g h", description="G.
         ),
     ],
 )
-def test_each_choice(choice: ToolChoice, offered: list[str], notes: list[str]) -> None:
+def test_encode_tool_choice_of_each_mode_notes_what_changes(
+    choice: ToolChoice, offered: list[str], notes: list[str]
+) -> None:
     outgoing = WIRE.encode_request(
         Request(model="m", messages=(HELLO,), tools=TOOLS, tool_choice=choice)
     )
     tools = outgoing.body.get("tools", [])
     assert [tool["function"]["name"] for tool in tools] == offered
-    assert remarks(outgoing.notes) == notes
+    assert note_messages(outgoing.notes) == notes
 
 
-def test_tools_are_functions_of_objects() -> None:
+def test_encode_tool_without_parameters_sends_an_object_schema() -> None:
     tools = (TOOLS[1], Tool(name="h", freeform=True, namespace="n"), Tool(name="s", strict=True))
     outgoing = WIRE.encode_request(
         Request(model="m", messages=(), tools=tools, parallel_tool_calls=False)
@@ -525,7 +534,7 @@ def test_tools_are_functions_of_objects() -> None:
     ]
 
 
-def test_tools_of_other_kinds_ride_along() -> None:
+def test_encode_hosted_tool_is_only_sent_to_the_same_api() -> None:
     tool = {"type": "web_search"}
     request = decode({"model": "m", "messages": [], "tools": [tool, {"name": "f"}]})
     assert request.tools == (Tool(name="f"),)
@@ -543,7 +552,7 @@ def test_tools_of_other_kinds_ride_along() -> None:
         (None, Thinking()),
     ],
 )
-def test_each_way_to_think(think: Any, thinking: Thinking) -> None:
+def test_thinking_of_each_kind_is_decoded_and_restored(think: Any, thinking: Thinking) -> None:
     request = decode({"model": "m", "messages": [], "think": think})
     assert request.thinking == thinking
     assert WIRE.encode_request(request).body.get("think") == think
@@ -563,7 +572,9 @@ def test_each_way_to_think(think: Any, thinking: Thinking) -> None:
         (Thinking(enabled=False, shown=True), "llama3.1", False, False),
     ],
 )
-def test_efforts_of_other_apis(thinking: Thinking, model: str, think: Any, is_noted: bool) -> None:
+def test_encode_effort_of_another_api_depends_on_the_model(
+    thinking: Thinking, model: str, think: Any, is_noted: bool
+) -> None:
     """A model that cannot think refuses the wish, and one that can does not need it."""
     sent = WIRE.encode_request(Request(model=model, messages=(), thinking=thinking))
     assert sent.body.get("think") == think
@@ -579,7 +590,9 @@ def test_efforts_of_other_apis(thinking: Thinking, model: str, think: Any, is_no
         (None, None),
     ],
 )
-def test_each_format(given: Any, form: ResponseFormat | None) -> None:
+def test_response_format_of_each_kind_is_decoded_and_restored(
+    given: Any, form: ResponseFormat | None
+) -> None:
     request = decode({"model": "m", "messages": [], "format": given})
     assert request.response_format == form
     assert WIRE.encode_request(request).body.get("format") == (given or None)
@@ -594,12 +607,12 @@ def test_each_format(given: Any, form: ResponseFormat | None) -> None:
         (None, (None, (), {})),
     ],
 )
-def test_limits(options: Any, expected: tuple[Any, ...]) -> None:
+def test_decode_options_gives_limits(options: Any, expected: tuple[Any, ...]) -> None:
     request = decode({"model": "m", "messages": [], "options": options})
     assert (request.max_tokens, request.stop, request.extra) == expected
 
 
-def test_what_another_api_asks_for_is_noted() -> None:
+def test_encode_request_of_another_api_notes_what_is_dropped() -> None:
     request = Request(
         model="m",
         messages=(HELLO,),
@@ -609,7 +622,7 @@ def test_what_another_api_asks_for_is_noted() -> None:
         extra={"logit_bias": {}},
     )
     outgoing = WIRE.encode_request(request)
-    assert remarks(outgoing.notes) == [
+    assert note_messages(outgoing.notes) == [
         "Ollama does not support `logit_bias`; dropped.",
         "Ollama does not support hiding reasoning; dropped.",
         "Ollama does not support `metadata.user_id`; dropped.",
@@ -631,7 +644,7 @@ def test_what_another_api_asks_for_is_noted() -> None:
         ({"options": {"num_predict": "3"}}, "$.options.num_predict"),
     ],
 )
-def test_bad_requests_say_where(body: Any, path: str) -> None:
+def test_decode_request_with_invalid_field_names_its_path(body: Any, path: str) -> None:
     with pytest.raises(WireError) as caught:
         decode(body)
     assert caught.value.path == path
@@ -640,7 +653,7 @@ def test_bad_requests_say_where(body: Any, path: str) -> None:
 # Replies in.
 
 
-def line(done: bool = False, **message: Any) -> dict[str, Any]:
+def build_line(done: bool = False, **message: Any) -> dict[str, Any]:
     return {
         "model": "m",
         "created_at": "2026-01-01T00:00:00.123456Z",
@@ -649,20 +662,20 @@ def line(done: bool = False, **message: Any) -> dict[str, Any]:
     }
 
 
-def call_line(name: str, arguments: Any, **fields: Any) -> dict[str, Any]:
+def build_call_line(name: str, arguments: Any, **fields: Any) -> dict[str, Any]:
     function = {"index": 0, "name": name, "arguments": arguments}
-    return line(tool_calls=[{"function": function, **fields}])
+    return build_line(tool_calls=[{"function": function, **fields}])
 
 
 LINES: list[dict[str, Any]] = [
-    line(thinking="Hm"),
-    line(thinking=" æ."),
-    line(content="Let "),
-    line(content="me."),
-    call_line("get_weather", {"city": "Oslo"}),
-    call_line("now", "{}", id="x"),
+    build_line(thinking="Hm"),
+    build_line(thinking=" æ."),
+    build_line(content="Let "),
+    build_line(content="me."),
+    build_call_line("get_weather", {"city": "Oslo"}),
+    build_call_line("now", "{}", id="x"),
     {
-        **line(done=True),
+        **build_line(done=True),
         "done_reason": "stop",
         "total_duration": 9,
         "prompt_eval_count": 10,
@@ -691,11 +704,11 @@ REPLY = Reply(
 )
 
 
-def ndjson(lines: Iterable[Any]) -> bytes:
+def encode_lines(lines: Iterable[Any]) -> bytes:
     return b"".join(json.dumps(each, ensure_ascii=False).encode() + b"\n" for each in lines)
 
 
-def heard(data: bytes, size: int = 10_000) -> list[Event]:
+def decode_stream(data: bytes, size: int = 10_000) -> list[Event]:
     stream = StreamDecoder(WIRE, new_id=lambda: "new")
     events = [
         event for at in range(0, len(data), size) for event in stream.feed(data[at : at + size])
@@ -703,13 +716,13 @@ def heard(data: bytes, size: int = 10_000) -> list[Event]:
     return [*events, *stream.finish()]
 
 
-def test_a_stream_is_the_same_however_it_is_cut() -> None:
+def test_decode_stream_in_any_chunk_size_gives_the_same_reply() -> None:
     for size in (*range(1, 30), 10_000):
-        assert fold(heard(ndjson(LINES), size)) == REPLY
-        assert fold(heard(ndjson(LINES)[:-1], size)) == REPLY
+        assert fold(decode_stream(encode_lines(LINES), size)) == REPLY
+        assert fold(decode_stream(encode_lines(LINES)[:-1], size)) == REPLY
 
 
-def test_a_whole_reply_is_one_line() -> None:
+def test_decode_whole_reply_gives_the_same_reply() -> None:
     calls = [call for each in LINES for call in each["message"].get("tool_calls", ())]
     message = {
         "role": "assistant",
@@ -721,28 +734,35 @@ def test_a_whole_reply_is_one_line() -> None:
     assert fold(WIRE.decode_reply(body, new_id=lambda: "new")) == REPLY
 
 
-def test_a_stream_that_breaks_off_is_a_failure() -> None:
-    assert isinstance(heard(ndjson(LINES[:-1]))[-1], Failure)
+def test_decode_stream_without_end_gives_a_failure() -> None:
+    assert isinstance(decode_stream(encode_lines(LINES[:-1]))[-1], Failure)
 
 
-def test_what_a_prompt_gets() -> None:
+def test_decode_generate_reply_gives_text_and_reasoning() -> None:
     lines = [
         {"model": "m", "thinking": "Hm.", "response": "", "done": False},
         {"model": "m", "response": "Hi", "done": False},
         {"model": "m", "response": "", "done": True, "done_reason": "length", "context": [1]},
     ]
-    reply = fold(heard(ndjson(lines)))
+    reply = fold(decode_stream(encode_lines(lines)))
     assert reply.parts == (Reasoning("Hm."), Text("Hi"))
     assert (reply.stop_reason, reply.extra) == ("length", {"context": [1]})
 
 
-def test_what_is_not_known_is_noted() -> None:
-    lines = [line(content="a", mood="good"), {**line(), "logprobs": []}, line(done=True)]
-    assert [note.where for note in fold(heard(ndjson(lines))).notes] == ["mood", "logprobs"]
+def test_decode_unknown_reply_fields_are_noted() -> None:
+    lines = [
+        build_line(content="a", mood="good"),
+        {**build_line(), "logprobs": []},
+        build_line(done=True),
+    ]
+    assert [note.where for note in fold(decode_stream(encode_lines(lines))).notes] == [
+        "mood",
+        "logprobs",
+    ]
 
 
-def test_arguments_that_are_no_object_are_no_call() -> None:
-    reply = fold(heard(ndjson([call_line("f", [1]), line(done=True)])))
+def test_decode_call_with_array_arguments_is_rejected() -> None:
+    reply = fold(decode_stream(encode_lines([build_call_line("f", [1]), build_line(done=True)])))
     assert reply.calls == ()
     assert [rejection.code for rejection in reply.rejected] == ["undecodable-arguments"]
 
@@ -750,17 +770,17 @@ def test_arguments_that_are_no_object_are_no_call() -> None:
 @pytest.mark.parametrize(
     "body", [{"error": "busy"}, {"error": {"message": "busy"}}, "busy", {"error": "busy", "x": 1}]
 )
-def test_failures(body: Any) -> None:
+def test_failure_of_each_shape_is_decoded_and_encoded(body: Any) -> None:
     assert WIRE.decode_failure(503, body) == Failure("overloaded", "busy", 503)
     assert WIRE.encode_failure(Failure("overloaded", "busy", 503)) == {"error": "busy"}
 
 
-def test_a_failure_in_a_stream() -> None:
+def test_encode_stream_with_failure_ends_with_an_error() -> None:
     data = b"".join(
         map(WIRE.stream_encoder(ENVELOPE).feed, [TextDelta("a"), Failure("internal", "broke", 500)])
     )
     assert data.endswith(b'{"error":"broke"}\n')
-    assert heard(data)[-1] == Failure("upstream", "broke", 500)
+    assert decode_stream(data)[-1] == Failure("upstream", "broke", 500)
 
 
 # Replies out.
@@ -789,14 +809,14 @@ END = {
 }
 
 
-def written(events: Iterable[Event], envelope: Envelope = ENVELOPE) -> list[Any]:
+def encode_stream(events: Iterable[Event], envelope: Envelope = ENVELOPE) -> list[Any]:
     data = b"".join(map(WIRE.stream_encoder(envelope).feed, events)).decode()
     assert len(data.splitlines()) == data.count("\n")
     return [json.loads(each) for each in data.splitlines()]
 
 
-def test_the_grammar_of_a_stream() -> None:
-    assert written(EVENTS) == [
+def test_encode_stream_writes_one_line_per_event() -> None:
+    assert encode_stream(EVENTS) == [
         {**HEAD, "message": {"role": "assistant", **said}, "done": False}
         for said in (
             {"content": "", "thinking": "Hm."},
@@ -806,7 +826,7 @@ def test_the_grammar_of_a_stream() -> None:
     ] + [{**HEAD, "message": {"role": "assistant", "content": ""}, **END}]
 
 
-def test_the_grammar_of_a_whole_reply() -> None:
+def test_encode_reply_writes_one_message() -> None:
     message = {
         "role": "assistant",
         "content": "Hi\u2028 æ\x85",
@@ -816,7 +836,7 @@ def test_the_grammar_of_a_whole_reply() -> None:
     assert WIRE.encode_reply(fold(EVENTS), ENVELOPE) == {**HEAD, "message": message, **END}
 
 
-def test_the_grammar_of_what_a_prompt_gets() -> None:
+def test_encode_generate_stream_writes_responses() -> None:
     envelope = Envelope(decode({"model": "m", "prompt": "a"}), "r1", 1_700_000_000)
     events: list[Event] = [
         ReasoningDelta("Hm."),
@@ -825,7 +845,7 @@ def test_the_grammar_of_what_a_prompt_gets() -> None:
         Finish("length"),
     ]
     counts = {"prompt_eval_count": 0, "eval_count": 0, "done_reason": "length"}
-    assert written(events, envelope) == [
+    assert encode_stream(events, envelope) == [
         {**HEAD, "response": "", "thinking": "Hm.", "done": False},
         {**HEAD, "response": "Hi", "done": False},
         {**HEAD, "response": "", "image": PIXEL, "done": False},
@@ -838,7 +858,7 @@ def test_the_grammar_of_what_a_prompt_gets() -> None:
 
 @pytest.mark.parametrize("calls", [[], [{"id": "x"}, {}]])
 @pytest.mark.parametrize("reason", ["stop", "length", "unload", "something new"])
-def test_a_reply_goes_to_its_own_clients_as_it_came(
+def test_encode_reply_for_the_same_api_restores_the_body(
     calls: list[dict[str, Any]], reason: str
 ) -> None:
     made = [
@@ -865,23 +885,23 @@ def test_a_reply_goes_to_its_own_clients_as_it_came(
     if made:
         said = {"role": "assistant", "content": "", **beside}
         lines = [{**HEAD, "remote_host": "h", "message": said, "done": False}, *lines]
-    events = heard(ndjson(lines))
+    events = decode_stream(encode_lines(lines))
     assert fold(events).notes == ()
-    last = written(events)
+    last = encode_stream(events)
     assert last[-1] == lines[-1]
     assert [call for line in last for call in line["message"].get("tool_calls", ())] == made
 
 
 @pytest.mark.parametrize("reason", ["filter", "refusal", "error", "pause"])
-def test_what_a_reply_cannot_say_is_noted(reason: Any) -> None:
+def test_find_losses_of_other_stop_reasons_notes_them(reason: Any) -> None:
     reply = fold([Started(wire="anthropic"), TextDelta("No."), Finish(reason, "refusal")])
     assert WIRE.encode_reply(reply, ENVELOPE)["done_reason"] == "stop"
-    [remark] = remarks(WIRE.find_losses(reply))
+    [remark] = note_messages(WIRE.find_losses(reply))
     assert f"the stop reason `{reason}`" in remark
 
 
-def test_durations_ride_along() -> None:
-    assert written(heard(ndjson(LINES)))[-1]["total_duration"] == 9
+def test_encode_durations_are_only_sent_to_the_same_api() -> None:
+    assert encode_stream(decode_stream(encode_lines(LINES)))[-1]["total_duration"] == 9
     assert WIRE.encode_reply(REPLY, ENVELOPE)["total_duration"] == 9
     assert WIRE.encode_reply(structs.replace(REPLY, wire="x"), ENVELOPE)["total_duration"] == 0
 
@@ -894,7 +914,7 @@ def test_durations_ride_along() -> None:
         [Finish("stop")],
     ],
 )
-def test_streams_and_wholes_say_the_same(events: list[Event]) -> None:
+def test_encode_stream_and_reply_have_the_same_content(events: list[Event]) -> None:
     reply = fold(events)
     whole = fold(WIRE.decode_reply(WIRE.encode_reply(reply, ENVELOPE), new_id=lambda: "call_1"))
     stream = StreamDecoder(WIRE, new_id=lambda: "call_1")
@@ -908,7 +928,7 @@ def test_streams_and_wholes_say_the_same(events: list[Event]) -> None:
 
 
 @pytest.mark.parametrize("body", [CLIENT, GENERATE])
-def test_mutated_requests_raise_nothing_else(body: dict[str, Any]) -> None:
+def test_decode_mutated_request_raises_only_wire_errors(body: dict[str, Any]) -> None:
     chance = random.Random(1)
     refused = 0
     for _ in range(2000):
@@ -922,13 +942,13 @@ def test_mutated_requests_raise_nothing_else(body: dict[str, Any]) -> None:
     assert 100 < refused < 1900
 
 
-def test_mutated_streams_never_raise() -> None:
+def test_decode_mutated_stream_never_raises() -> None:
     chance = random.Random(2)
     for turn in range(3000):
-        data = bytearray(ndjson([mutated(each, chance) for each in LINES]))
+        data = bytearray(encode_lines([mutated(each, chance) for each in LINES]))
         if turn % 3 == 0:
             data[chance.randrange(len(data))] = chance.randrange(256)
-        events = heard(bytes(data), 50)
+        events = decode_stream(bytes(data), 50)
         encoder = WIRE.stream_encoder(ENVELOPE)
         for event in events:
             encoder.feed(event)
@@ -939,7 +959,7 @@ def test_mutated_streams_never_raise() -> None:
 
 
 @contextmanager
-def asking(status: int, body: bytes) -> Generator[tuple[ollama.Client, Asked]]:
+def open_client(status: int, body: bytes) -> Generator[tuple[ollama.Client, Asked]]:
     """A client of a server that gives this answer, and what it was asked."""
     with (
         answering(status, body, WIRE.content_type) as (url, asked),
@@ -957,7 +977,7 @@ def get_weather(city: str) -> str:
     return f"Sunny in {city}"
 
 
-def check_what_was_asked(path: str, body: Any, stream: bool) -> None:
+def check_request(path: str, body: Any, stream: bool) -> None:
     assert path == "/api/chat"
     request = decode(body)
     assert request.tools
@@ -968,7 +988,7 @@ def check_what_was_asked(path: str, body: Any, stream: bool) -> None:
     assert request.thinking == Thinking(enabled=True)
 
 
-def ask(**fields: Any) -> dict[str, Any]:
+def build_arguments(**fields: Any) -> dict[str, Any]:
     return {
         "model": "m",
         "messages": [{"role": "user", "content": "Weather?", "images": [PIXEL]}],
@@ -979,11 +999,11 @@ def ask(**fields: Any) -> dict[str, Any]:
     }
 
 
-def test_the_sdk_reads_a_stream() -> None:
+def test_sdk_parses_stream() -> None:
     data = b"".join(map(WIRE.stream_encoder(ENVELOPE).feed, EVENTS))
-    with asking(200, data) as (client, asked):
-        parts = list(client.chat(**ask(stream=True)))
-    check_what_was_asked(*asked[0], stream=True)
+    with open_client(200, data) as (client, asked):
+        parts = list(client.chat(**build_arguments(stream=True)))
+    check_request(*asked[0], stream=True)
     assert "".join(part.message.content or "" for part in parts) == "Hi\u2028 æ\x85"
     assert "".join(part.message.thinking or "" for part in parts) == "Hm."
     calls = [call for part in parts for call in part.message.tool_calls or ()]
@@ -998,24 +1018,24 @@ def test_the_sdk_reads_a_stream() -> None:
     )
 
 
-def test_what_the_sdk_sends_back_is_what_it_got() -> None:
+def test_sdk_second_turn_gives_the_first_reply_back() -> None:
     """A second turn: the model's message as the SDK has it, and a result."""
     data = json.dumps(WIRE.encode_reply(fold(EVENTS), ENVELOPE)).encode()
-    with asking(200, data) as (client, asked):
-        first = client.chat(**ask())
-        check_what_was_asked(*asked[0], stream=False)
+    with open_client(200, data) as (client, asked):
+        first = client.chat(**build_arguments())
+        check_request(*asked[0], stream=False)
         result = {"role": "tool", "tool_name": "get_weather", "content": "Sunny"}
-        client.chat(**ask(messages=[first.message, result]))
+        client.chat(**build_arguments(messages=[first.message, result]))
     model, tool = decode(asked[1][1]).messages
     assert model.parts == (Reasoning("Hm."), Text("Hi\u2028 æ\x85"), OSLO)
     assert tool.parts == (SUNNY,)
 
 
-def test_the_sdk_reads_what_a_prompt_gets() -> None:
+def test_sdk_parses_generate_reply() -> None:
     envelope = Envelope(decode({"model": "m", "prompt": "a"}), "r1", 1_700_000_000)
     events: list[Event] = [ReasoningDelta("Hm."), TextDelta("Hi"), Finish("length")]
     data = b"".join(map(WIRE.stream_encoder(envelope).feed, events))
-    with asking(200, data) as (client, asked):
+    with open_client(200, data) as (client, asked):
         parts = list(client.generate(model="m", prompt="a", system="b", stream=True))
     assert "".join(part.response or "" for part in parts) == "Hi"
     assert "".join(part.thinking or "" for part in parts) == "Hm."
@@ -1023,24 +1043,24 @@ def test_the_sdk_reads_what_a_prompt_gets() -> None:
     path, body = asked[0]
     assert path == "/api/generate"
     assert [message.role for message in decode(body).messages] == ["system", "user"]
-    with asking(200, json.dumps(WIRE.encode_reply(fold(events), envelope)).encode()) as (
+    with open_client(200, json.dumps(WIRE.encode_reply(fold(events), envelope)).encode()) as (
         client,
         _,
     ):
         assert client.generate(model="m", prompt="a").response == "Hi"
 
 
-def test_the_sdk_reads_failures() -> None:
+def test_sdk_raises_on_failures() -> None:
     failure = Failure("not_found", "model 'm' not found", 404)
     with (
-        asking(404, json.dumps(WIRE.encode_failure(failure)).encode()) as (client, _),
+        open_client(404, json.dumps(WIRE.encode_failure(failure)).encode()) as (client, _),
         pytest.raises(ollama.ResponseError, match="model 'm' not found") as caught,
     ):
-        client.chat(**ask())
+        client.chat(**build_arguments())
     assert caught.value.status_code == 404
     data = b"".join(map(WIRE.stream_encoder(ENVELOPE).feed, [TextDelta("a"), failure]))
-    with asking(200, data) as (client, _):
-        stream = client.chat(**ask(stream=True))
+    with open_client(200, data) as (client, _):
+        stream = client.chat(**build_arguments(stream=True))
         assert next(stream).message.content == "a"
         with pytest.raises(ollama.ResponseError, match="model 'm' not found"):
             next(stream)

@@ -15,8 +15,8 @@ import pytest
 from tests.gateway.running_gateway import Nowhere
 from toolspeak.config.settings import Config, UpstreamSettings
 from toolspeak.gateway.http import Sender
+from toolspeak.observe.inspector import recorder as recorder_module
 from toolspeak.observe.inspector import request_log as log_module
-from toolspeak.observe.inspector import sharing
 from toolspeak.observe.inspector.recorder import RequestRecorder
 from toolspeak.observe.inspector.request_log import RequestLog, summarize_request
 from toolspeak.store.base import MemoryStore
@@ -480,7 +480,7 @@ def test_one_that_ends_while_somebody_looks_is_told_of_the_next_time() -> None:
 
 def test_the_first_look_waits_for_what_others_have_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody tells anything while nobody looks."""
-    monkeypatch.setattr(sharing, "_IDLE_INTERVAL", 0.1)
+    monkeypatch.setattr(recorder_module, "_IDLE_INTERVAL", 0.1)
 
     async def looks() -> list[list[str]]:
         store = MemoryStore()

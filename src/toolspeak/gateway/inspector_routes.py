@@ -1,8 +1,8 @@
-"""The inspector's page, and the little interface that it uses.
+"""The inspector's page, its API, and the queue of calls that wait for a person's approval.
 
-The page itself holds nothing, and whoever reaches the port may have it. All that it shows comes
-from `/inspector/api/…`, which `auth.py` opens only to those who show the token that was made when
-the gateway started, or the admin key. Keys of clients open nothing here.
+The page itself contains no data, so anyone who reaches the port may load it. Everything it shows
+comes from `/inspector/api/…`, which `auth.py` opens only for the admin key or the token that was
+made when the gateway started. Client keys do not open it.
 """
 
 from __future__ import annotations
@@ -12,22 +12,28 @@ import mimetypes
 import re
 from functools import cache
 from importlib.resources import files
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from urllib.parse import parse_qs
 
 import msgspec
-from msgspec import structs, to_builtins
+from msgspec import Struct, structs, to_builtins
 
 from .. import __version__
+from ..calls.drafts import new_call_id
 from ..errors import UsageError
 from ..notes import NOTES
-from ..observe.inspector.approvals import ApprovalAnswer, SubmittedApproval
 from ..observe.inspector.client import API_ROOT, INSPECTOR_ROOT
-from ..observe.inspector.playground import SAMPLE_TOOLS, PlaygroundInput, list_dialects, parse_text
 from ..observe.inspector.recorder import RequestRecorder
 from ..observe.inspector.request_log import RequestSummary
-from ..observe.inspector.request_view import REASON_TEXTS
+from ..observe.inspector.request_view import (
+    REASON_TEXTS,
+    SAMPLE_TOOLS,
+    PlaygroundInput,
+    list_dialects,
+    parse_text,
+)
+from ..store.base import Store
 from ..types import Failure, Trust
 from ..wires.framing import encode_json
 from .http import Refused
@@ -38,9 +44,13 @@ if TYPE_CHECKING:
     from .app import Gateway
     from .routes import Handler, RequestContext
 
-_LOOK_EVERY = 0.2
-_PING_EVERY = 10.0
-_LONGEST_WAIT = 30.0
+_POLL_INTERVAL = 0.2
+_PING_INTERVAL = 10.0
+_MAX_WAIT = 30.0
+ApprovalAnswer = Literal["yes", "always", "no", "withdrawn"]
+_QUEUE_KEY = "approvals"
+_MAX_PENDING = 200
+_MAX_LIFETIME = 3600.0
 _HEADERS = {
     "content-security-policy": "; ".join(
         (
@@ -73,45 +83,45 @@ class InspectorRoutes:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._approvals = ApprovalQueue(gateway.store)
         self.routes: tuple[tuple[str, str, Handler], ...] = (
-            ("GET", f"{API_ROOT}about", self._about),
-            ("GET", f"{API_ROOT}requests", self._requests),
-            ("GET", f"{API_ROOT}requests/(?P<key>.+)", self._request),
-            ("GET", f"{API_ROOT}live", self._live),
-            ("GET", f"{API_ROOT}approvals", self._approvals),
-            ("POST", f"{API_ROOT}approvals", self._ask),
-            ("GET", rf"{API_ROOT}approvals/(?P<id>\w+)", self._answered),
+            ("GET", f"{API_ROOT}about", self._describe_gateway),
+            ("GET", f"{API_ROOT}requests", self._list_requests),
+            ("GET", f"{API_ROOT}requests/(?P<key>.+)", self._show_request),
+            ("GET", f"{API_ROOT}live", self._stream_changes),
+            ("GET", f"{API_ROOT}approvals", self._list_approvals),
+            ("POST", f"{API_ROOT}approvals", self._add_approval),
+            ("GET", rf"{API_ROOT}approvals/(?P<id>\w+)", self._get_answer),
             ("POST", rf"{API_ROOT}approvals/(?P<id>\w+)", self._answer),
-            ("POST", f"{API_ROOT}parse", self._parse),
-            ("GET", rf"{INSPECTOR_ROOT}(?P<name>[\w.\-]+)", self._file),
+            ("POST", f"{API_ROOT}parse", self._parse_text),
+            ("GET", rf"{INSPECTOR_ROOT}(?P<name>[\w.\-]+)", self._send_file),
         )
 
     @property
     def _recorder(self) -> RequestRecorder:
         recorder = self._gateway.recorder
-        assert recorder, "the guard lets nobody in if there is none"
+        assert recorder, "access is denied while the inspector is off"
         return recorder
 
     # The page.
 
-    async def send_page(self, it: RequestContext) -> None:
-        """The page itself."""
-        await self._send(it, "index.html")
+    async def send_page(self, context: RequestContext) -> None:
+        await self._send_static(context, "index.html")
 
-    async def _file(self, it: RequestContext, match: re.Match[str]) -> None:
-        await self._send(it, match["name"])
+    async def _send_file(self, context: RequestContext, match: re.Match[str]) -> None:
+        await self._send_static(context, match["name"])
 
-    async def _send(self, it: RequestContext, name: str) -> None:
+    async def _send_static(self, context: RequestContext, name: str) -> None:
         content = _files().get(name)
         if content is None:
-            raise Refused(Failure("not_found", f"there is no {name!r} in the inspector", 404))
-        it.sender.headers |= _HEADERS
-        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        await it.sender.whole(200, content, f"{kind}; charset=utf-8")
+            raise Refused(Failure("not_found", f"the inspector has no file {name!r}", 404))
+        context.sender.headers |= _HEADERS
+        content_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        await context.sender.whole(200, content, f"{content_type}; charset=utf-8")
 
-    # What it shows.
+    # Requests.
 
-    async def _about(self, it: RequestContext, _: re.Match[str]) -> None:
+    async def _describe_gateway(self, context: RequestContext, _: re.Match[str]) -> None:
         catalog, settings = self._gateway.catalog, self._gateway.config.inspector
         about = {
             "version": __version__,
@@ -125,140 +135,218 @@ class InspectorRoutes:
             "samples": SAMPLE_TOOLS,
             "keeps": {"requests": settings.requests, "bytes": settings.bytes},
         }
-        await _tell(it, about)
+        await _send_json(context, about)
 
-    async def _requests(self, it: RequestContext, _: re.Match[str]) -> None:
-        after = _number(it, "after")
+    async def _list_requests(self, context: RequestContext, _: re.Match[str]) -> None:
+        after = _read_number(context, "after")
         new = await self._recorder.list_summaries(after)
-        await _tell(it, {"requests": to_builtins(new), "next": _last(new, after)})
+        await _send_json(context, {"requests": to_builtins(new), "next": _last_change(new, after)})
 
-    async def _request(self, it: RequestContext, match: re.Match[str]) -> None:
+    async def _show_request(self, context: RequestContext, match: re.Match[str]) -> None:
         key = match["key"]
-        shown = await self._recorder.render_request(key)
-        if shown is None:
-            most = self._gateway.config.inspector.requests
-            problem = f"there is no request {key[:100]!r} any more; the last {most} are kept"
+        rendered = await self._recorder.render_request(key)
+        if rendered is None:
+            limit = self._gateway.config.inspector.requests
+            problem = f"the request {key[:100]!r} is not available; only the last {limit} are kept"
             raise Refused(Failure("not_found", problem, 404))
-        if "download" in parse_qs(it.incoming.query):
+        if "download" in parse_qs(context.incoming.query):
             name = re.sub(r"[^\w\-]", "", key, flags=re.ASCII)
-            it.sender.headers["content-disposition"] = f'attachment; filename="{name}.json"'
-        await _tell(it, shown)
+            context.sender.headers["content-disposition"] = f'attachment; filename="{name}.json"'
+        await _send_json(context, rendered)
 
-    async def _live(self, it: RequestContext, _: re.Match[str]) -> None:
-        """What is new, as it happens: a line of JSON each time."""
-        # From here on we hear of it if nobody looks any more.
-        await it.incoming.body(0)
-        await it.sender.begin(200, "application/x-ndjson")
-        if it.incoming.method == "HEAD":
-            await it.sender.end()
+    async def _stream_changes(self, context: RequestContext, _: re.Match[str]) -> None:
+        """Stream changes as they happen, each as a line of JSON."""
+        # Once the body is read, a closed connection cancels this handler.
+        await context.incoming.body(0)
+        await context.sender.begin(200, "application/x-ndjson")
+        if context.incoming.method == "HEAD":
+            await context.sender.end()
             return
-        after = _number(it, "after")
-        asked: list[Any] | None = None
+        after = _read_number(context, "after")
+        known_approvals: list[Any] | None = None
         line: dict[str, Any] = {"epoch": self._recorder.epoch}
-        said_at = perf_counter()
-        seen = ChangedSummaries()
-        # With other settings, whoever looks has to show again that they may.
+        sent_at = perf_counter()
+        changes = ChangedSummaries()
+        # After a reload of the configuration, the page must authorize again.
         access = self._gateway.access
         while self._gateway.access is access and not self._gateway.is_stopping:
             summaries = await self._recorder.list_summaries(after)
-            if new := seen.new(summaries):
-                after = _last(new, after)
+            if new := changes.select(summaries):
+                after = _last_change(new, after)
                 line |= {"requests": to_builtins(new), "next": after}
-            pending = to_builtins(await self._recorder.approvals.list_pending())
-            if pending != asked:
-                line["approvals"] = asked = pending
-            if line or perf_counter() - said_at > _PING_EVERY:
-                line, said_at, data = {}, perf_counter(), encode_json(line) + b"\n"
-                await it.sender.more(data, said_at)
-            await asyncio.sleep(_LOOK_EVERY)
-        await it.sender.end()
+            pending = to_builtins(await self._approvals.list_pending())
+            if pending != known_approvals:
+                line["approvals"] = known_approvals = pending
+            if line or perf_counter() - sent_at > _PING_INTERVAL:
+                line, sent_at, data = {}, perf_counter(), encode_json(line) + b"\n"
+                await context.sender.more(data, sent_at)
+            await asyncio.sleep(_POLL_INTERVAL)
+        await context.sender.end()
 
     # Approvals.
 
-    async def _approvals(self, it: RequestContext, _: re.Match[str]) -> None:
-        pending = await self._recorder.approvals.list_pending()
-        await _tell(it, {"approvals": to_builtins(pending)})
+    async def _list_approvals(self, context: RequestContext, _: re.Match[str]) -> None:
+        pending = await self._approvals.list_pending()
+        await _send_json(context, {"approvals": to_builtins(pending)})
 
-    async def _ask(self, it: RequestContext, _: re.Match[str]) -> None:
-        asked = await self._converted(it, SubmittedApproval)
-        await _tell(it, to_builtins(await self._recorder.approvals.add(asked)))
+    async def _add_approval(self, context: RequestContext, _: re.Match[str]) -> None:
+        approval = await self._approvals.add(await self._read_value(context, SubmittedApproval))
+        await _send_json(context, to_builtins(approval))
 
-    async def _answered(self, it: RequestContext, match: re.Match[str]) -> None:
-        """What was said to a question, once somebody has; at most so many seconds later."""
-        deadline = perf_counter() + min(_number(it, "wait"), _LONGEST_WAIT)
-        answer = await self._recorder.approvals.get_answer(match["id"])
+    async def _get_answer(self, context: RequestContext, match: re.Match[str]) -> None:
+        """Send the answer as soon as there is one, or None after the requested time."""
+        deadline = perf_counter() + min(_read_number(context, "wait"), _MAX_WAIT)
+        answer = await self._approvals.get_answer(match["id"])
         while answer is None and perf_counter() < deadline and not self._gateway.is_stopping:
-            await asyncio.sleep(_LOOK_EVERY)
-            answer = await self._recorder.approvals.get_answer(match["id"])
-        await _tell(it, {"answer": answer})
+            await asyncio.sleep(_POLL_INTERVAL)
+            answer = await self._approvals.get_answer(match["id"])
+        await _send_json(context, {"answer": answer})
 
-    async def _answer(self, it: RequestContext, match: re.Match[str]) -> None:
-        said = await self._converted(it, _Said)
-        counts = await self._recorder.approvals.answer(match["id"], said.answer)
-        if counts is None:
-            problem = "nobody waits for an answer to this any more"
+    async def _answer(self, context: RequestContext, match: re.Match[str]) -> None:
+        given = await self._read_value(context, _GivenAnswer)
+        valid_answer = await self._approvals.answer(match["id"], given.answer)
+        if valid_answer is None:
+            problem = "this approval request has expired, or does not exist"
             raise Refused(Failure("not_found", problem, 404))
-        await _tell(it, {"answer": counts})
+        await _send_json(context, {"answer": valid_answer})
 
     # The playground.
 
-    async def _parse(self, it: RequestContext, _: re.Match[str]) -> None:
-        pasted = await self._converted(it, PlaygroundInput)
+    async def _parse_text(self, context: RequestContext, _: re.Match[str]) -> None:
+        pasted = await self._read_value(context, PlaygroundInput)
         try:
-            found = await asyncio.to_thread(parse_text, pasted)
+            parsed = await asyncio.to_thread(parse_text, pasted)
         except UsageError as problem:
             raise Refused(Failure("bad_request", str(problem), 400)) from None
-        await _tell(it, found)
+        await _send_json(context, parsed)
 
-    async def _converted(self, it: RequestContext, kind: type[_Kind]) -> _Kind:
-        body = await it.incoming.value(self._gateway.config.limits)
+    async def _read_value(self, context: RequestContext, kind: type[_Kind]) -> _Kind:
+        body = await context.incoming.value(self._gateway.config.limits)
         try:
             return msgspec.convert(body, kind)
         except msgspec.ValidationError as problem:
             raise Refused(Failure("bad_request", str(problem), 400)) from None
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _GivenAnswer(Struct, frozen=True):
     answer: ApprovalAnswer
 
 
-async def _tell(it: RequestContext, value: Any) -> None:
-    it.sender.headers |= _HEADERS
-    await it.sender.whole(200, encode_json(value))
+async def _send_json(context: RequestContext, value: Any) -> None:
+    context.sender.headers |= _HEADERS
+    await context.sender.whole(200, encode_json(value))
 
 
 @cache
 def _files() -> dict[str, bytes]:
-    """The files of the page."""
+    """Return the content of the page's files by name."""
     folder = files("toolspeak.observe.inspector") / "static"
     return {one.name: one.read_bytes() for one in folder.iterdir() if one.is_file()}
 
 
-def _number(it: RequestContext, name: str) -> float:
-    given = parse_qs(it.incoming.query).get(name, ("0",))[0]
+def _read_number(context: RequestContext, name: str) -> float:
+    value = parse_qs(context.incoming.query).get(name, ("0",))[0]
     try:
-        return max(0.0, float(given))
+        return max(0.0, float(value))
     except ValueError:
-        raise Refused(Failure("bad_request", f"`{name}` has to be a number", 400)) from None
+        raise Refused(Failure("bad_request", f"`{name}` must be a number", 400)) from None
 
 
-def _last(new: list[RequestSummary], after: float) -> float:
-    """Up to when the one who asks knows all that is over."""
+def _last_change(new: list[RequestSummary], after: float) -> float:
+    """Return the time up to which the client knows all finished requests."""
     return max((one.changed_at for one in new if one.is_finished), default=after)
 
 
 class ChangedSummaries:
-    """What somebody knows already."""
+    """Selects the requests that have changed since the last time."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, RequestSummary] = {}
+        self._known: dict[str, RequestSummary] = {}
 
-    def new(self, summaries: list[RequestSummary]) -> list[RequestSummary]:
-        """Those that say more than before; how long one takes so far is nothing new."""
-        before, self._seen = self._seen, {}
-        new: list[RequestSummary] = []
+    def select(self, summaries: list[RequestSummary]) -> list[RequestSummary]:
+        """Return the changed requests. The elapsed time of an active one is not a change."""
+        before, self._known = self._known, {}
+        changed: list[RequestSummary] = []
         for one in summaries:
-            said = self._seen[one.key] = one if one.is_finished else structs.replace(one, ms=0.0)
-            if before.get(one.key) != said:
-                new.append(one)
-        return new
+            state = one if one.is_finished else structs.replace(one, ms=0.0)
+            self._known[one.key] = state
+            if before.get(one.key) != state:
+                changed.append(one)
+        return changed
+
+
+# Approvals.
+
+
+class SubmittedApproval(Struct, frozen=True, kw_only=True):
+    """A call for which an agent requests approval."""
+
+    tool: str
+    arguments: dict[str, Any] = {}
+    source: str = ""
+    agent: str = ""
+    expires_at: float
+    """Seconds since 1970; unanswered by then means no."""
+    can_always: bool = False
+    is_echo: bool = False
+    """The model may only repeat a call that a tool result contains."""
+    secrets: tuple[str, ...] = ()
+    """Descriptions of the secrets that the call would receive."""
+
+
+class PendingApproval(SubmittedApproval, frozen=True, kw_only=True):
+    """An approval request in the queue."""
+
+    id: str
+    created_at: float
+
+
+_APPROVAL_DECODER = msgspec.json.Decoder(PendingApproval)
+
+
+class ApprovalQueue:
+    """The approval requests of all agents, and their answers.
+
+    An agent adds a request and polls for its answer; the page lists what is pending and answers.
+    All of it is in the store, so any worker can serve either side. The first answer counts.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def add(self, request: SubmittedApproval) -> PendingApproval:
+        fields = structs.asdict(request)
+        fields["expires_at"] = min(request.expires_at, time() + _MAX_LIFETIME)
+        approval = PendingApproval(id=f"ask_{new_call_id()[5:]}", created_at=time(), **fields)
+        data = msgspec.json.encode(approval)
+        await self._store.push(_QUEUE_KEY, data, max_items=_MAX_PENDING, seconds=_MAX_LIFETIME)
+        return approval
+
+    async def list_pending(self) -> list[PendingApproval]:
+        """Return the unanswered requests, oldest first."""
+        all_ = map(_APPROVAL_DECODER.decode, reversed(await self._store.list_items(_QUEUE_KEY)))
+        open_ = [one for one in all_ if one.expires_at > time()]
+        return [one for one in open_ if not await self.get_answer(one.id)]
+
+    async def answer(self, identity: str, answer: ApprovalAnswer) -> ApprovalAnswer | None:
+        """Answer a request; return the answer that counts, or None if there is no such request."""
+        all_ = map(_APPROVAL_DECODER.decode, await self._store.list_items(_QUEUE_KEY))
+        approval = {one.id: one for one in all_}.get(identity)
+        if approval is None or approval.expires_at <= time():
+            return None
+        if earlier := await self.get_answer(identity):
+            return earlier
+        if answer == "always" and not approval.can_always:
+            answer = "yes"
+        key = _answer_key(identity)
+        await self._store.push(key, answer.encode(), max_items=_MAX_PENDING, seconds=_MAX_LIFETIME)
+        return await self.get_answer(identity)
+
+    async def get_answer(self, identity: str) -> ApprovalAnswer | None:
+        # The store lists the newest first.
+        answers = await self._store.list_items(_answer_key(identity))
+        return msgspec.convert(answers[-1].decode(), ApprovalAnswer) if answers else None
+
+
+def _answer_key(identity: str) -> str:
+    return f"approval:{identity}"

@@ -1,5 +1,5 @@
-"""What the gateway has done, for people to look at: one request after the other, and live.
+"""The inspector: shows what the gateway has done, request by request and live.
 
-`ring.py` says how many requests are kept and for how long, `view.py` what one looks like without
-its secrets, `pages.py` who gets to see it. `static/` is the page itself.
+`recorder.py` captures requests, `request_log.py` keeps them, and `request_view.py` renders one with
+its secrets masked. `gateway/inspector_routes.py` serves them to `static/`, the page.
 """

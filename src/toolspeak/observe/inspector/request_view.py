@@ -1,29 +1,39 @@
-"""One request as the page, `toolspeak explain` and the download show it, with secrets masked."""
+"""One request as the page, `toolspeak explain` and the download show it, with secrets masked.
+
+The playground shows a pasted text in the same way.
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
-from msgspec import structs, to_builtins
+from msgspec import Struct, structs, to_builtins
 
+from ...calls.tools import as_tools
 from ...config.addresses import is_loopback
 from ...config.settings import PUBLIC_HEADERS, mask_secret, mask_url
-from ...dialects import Parser
+from ...dialects import DIALECTS, Parser, render_calls
 from ...engine.outcome import OUTCOMES
 from ...errors import ToolspeakError
-from ...events import fold
+from ...events import CallStart, fold
 from ...notes import NOTES
 from ...types import Failure, Message, Note, Part, Reasoning, Reply, Text, ToolCall, ToolResult
 from ...upstream.record import AttemptRecord, RequestRecord
 from ...wires import get_wire
 from ...wires.framing import decode_json
-from .highlights import Highlight, HighlightFinder, encode_highlights, utf16_offsets
 from .masking import Masker, Span, decode_escapes, replace_surrogates
-from .reply_text import ReplyText, read_reply_text
+from .reply_text import (
+    Highlight,
+    HighlightFinder,
+    ReplyText,
+    encode_highlights,
+    read_reply_text,
+    utf16_offsets,
+)
 from .request_log import RequestSummary, summarize_request
 
 REASON_TEXTS: dict[str, str] = {
@@ -40,6 +50,7 @@ _VISIBLE_HEADERS = PUBLIC_HEADERS | {
     *("host", "retry-after", "traceparent", "transfer-encoding", "vary", "x-request-id"),
 }
 _VISIBLE_PREFIXES = ("x-stainless-", "x-toolspeak")
+_SAMPLE_CALL = ToolCall(id="a1b2c3d4e", name="get_weather", arguments={"city": "Oslo", "days": 3})
 
 
 class RequestView:
@@ -94,9 +105,9 @@ class RequestView:
         return {
             "reason": attempt.reason,
             "reason_text": REASON_TEXTS.get(attempt.reason, attempt.reason),
-            "start_ms": self._elapsed(attempt.started),
-            "first_byte_ms": self._elapsed(attempt.first_byte),
-            "end_ms": self._elapsed(attempt.ended),
+            "start_ms": self._milliseconds_after_start(attempt.started),
+            "first_byte_ms": self._milliseconds_after_start(attempt.first_byte),
+            "end_ms": self._milliseconds_after_start(attempt.ended),
             "retries": attempt.retries,
             "upstream": attempt.server.name,
             "address": mask_url(attempt.server.base_url),
@@ -138,7 +149,7 @@ class RequestView:
             finder.add_calls((call.name, call.raw) for call in attempt.reply.calls)
             finder.add_rejections(attempt.reply.rejected)
             finder.add_notes(attempt.reply.notes)
-        return finder.nested()
+        return finder.find_nested()
 
     def _render_prompt(self, attempt: AttemptRecord) -> dict[str, Any]:
         """Return the messages as the upstream received them."""
@@ -153,7 +164,7 @@ class RequestView:
             "tools": len(request.tools or ()),
         }
 
-    def _elapsed(self, moment: float | None) -> float | None:
+    def _milliseconds_after_start(self, moment: float | None) -> float | None:
         """Return the milliseconds since the request started."""
         return None if moment is None else _to_milliseconds(moment - self._record.started)
 
@@ -289,3 +300,106 @@ def _decode_text(data: bytes) -> str:
 
 def _to_milliseconds(seconds: float) -> float:
     return round(seconds * 1000, 3)
+
+
+# The playground.
+
+
+class PlaygroundInput(Struct, frozen=True, kw_only=True):
+    """A pasted text, and the options to parse it with."""
+
+    text: str
+    tools: Any = None
+    trust: Literal["strict", "standard", "lenient"] = "standard"
+    dialect: str = "auto"
+
+
+def parse_text(pasted: PlaygroundInput) -> dict[str, Any]:
+    """Return the calls and notes of a text, and where they are in it."""
+    tools = as_tools(pasted.tools) or None
+    parser = Parser(dialect=pasted.dialect, tools=tools, trust=pasted.trust)
+    events = [*parser.feed(pasted.text), *parser.finish()]
+    reply = fold(events)
+    dialects = {event.id: event.dialect for event in events if isinstance(event, CallStart)}
+    finder = HighlightFinder(pasted.text)
+    finder.add_reasoning(reply)
+    finder.add_calls((call.name, call.raw) for call in reply.calls)
+    finder.add_rejections(reply.rejected)
+    finder.add_notes(reply.notes)
+    highlights = encode_highlights(finder.find_nested(), pasted.text)
+    by_index = {(one["kind"], one["index"]): one for one in highlights}
+
+    def locate(kind: str, index: int) -> dict[str, int | None]:
+        found = by_index.get((kind, index), {})
+        return {"start": found.get("start"), "end": found.get("end")}
+
+    return {
+        "text": reply.text,
+        "reasoning": reply.reasoning,
+        "dialect": reply.dialect,
+        "calls": [
+            {
+                "id": call.id,
+                "name": call.name,
+                "arguments": call.arguments,
+                "dialect": dialects.get(call.id),
+                **locate("call", index),
+            }
+            for index, call in enumerate(reply.calls)
+        ],
+        "rejected": [
+            {**to_builtins(one), **locate("rejected", index)}
+            for index, one in enumerate(reply.rejected)
+        ],
+        "notes": [explain_note(to_builtins(note)) for note in reply.notes],
+        "highlights": highlights,
+    }
+
+
+def list_dialects() -> list[dict[str, str]]:
+    """Return the dialects that can be chosen, each with an example."""
+    tools = as_tools([SAMPLE_TOOLS[0]["tool"]])
+    return [
+        {
+            "name": dialect.name,
+            "models": dialect.description,
+            "example": render_calls(dialect, [_SAMPLE_CALL], tools=tools),
+        }
+        for dialect in DIALECTS.values()
+    ]
+
+
+def _sample_tool(
+    name: str, about: str, properties: dict[str, Any], required: list[str], result: str
+) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties, "required": required}
+    function = {"name": name, "description": about, "parameters": parameters}
+    return {"tool": {"type": "function", "function": function}, "result": result}
+
+
+_DAYS = {"type": "integer", "description": "How many days ahead."}
+_CURRENCY = {"type": "string", "enum": ["EUR", "NOK", "USD"]}
+SAMPLE_TOOLS = [
+    _sample_tool(
+        "get_weather",
+        "The weather in a city.",
+        {"city": {"type": "string"}, "days": _DAYS},
+        ["city"],
+        '{"temperature": -5, "sky": "light snow"}',
+    ),
+    _sample_tool(
+        "search_files",
+        "Find files whose content matches a word.",
+        {"word": {"type": "string"}, "folder": {"type": "string", "default": "."}},
+        ["word"],
+        '["docs/walk.md", "README.md"]',
+    ),
+    _sample_tool(
+        "convert_currency",
+        "Convert an amount of money.",
+        {"amount": {"type": "number"}, "from": _CURRENCY, "to": _CURRENCY},
+        ["amount", "from", "to"],
+        '{"amount": 11.6}',
+    ),
+]
+"""Tools to try, with sample results."""

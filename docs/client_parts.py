@@ -1,4 +1,4 @@
-"""The parts of docs/clients/ that come from the table of clients."""
+"""The generated parts of docs/clients/: the table of clients, and how to start each of them."""
 
 from __future__ import annotations
 
@@ -9,49 +9,53 @@ from toolspeak.wires import WIRES
 
 GATEWAY = GatewayAddress(DEFAULT_URL, "MODEL")
 SDKS = [name for name in CLIENTS if name.endswith("-sdk") and name != "vercel-ai-sdk"]
-BOX = 8192
-"""The context of the model in the box."""
-SHARE = 4
-"""An agent needs several times what it begins with."""
+EMBEDDED_CONTEXT = 8192
+PROMPTS_PER_CONTEXT = 4
+"""An agent needs a context several times as large as its first request."""
 
 
 def parts() -> Iterator[tuple[str, dict[str, str]]]:
-    """Each page, with what is filled in."""
-    yield "clients/README.md", {"clients": _table()}
-    yield "clients/sdks.md", {"sdks": _fence("python", "\n".join(map(_text, SDKS)))}
+    """Yield each page with its generated parts."""
+    yield "clients/README.md", {"clients": _write_table()}
+    sdks = "\n".join(map(_write_constructor, SDKS))
+    yield "clients/sdks.md", {"sdks": _fence("python", sdks)}
     for name, client in CLIENTS.items():
         if name not in SDKS:
-            yield f"clients/{name}.md", {name: "\n\n".join(_lines(name, client))}
+            yield f"clients/{name}.md", {name: "\n\n".join(_write_setup(name, client))}
 
 
-def _table() -> str:
+def _write_table() -> str:
     rows = [
-        "| client | start it with | API | sends | fits the model in the box |",
+        "| client | start it with | API | first request | runs with the embedded model |",
         "|---|---|---|---|---|",
     ]
     for name, client in CLIENTS.items():
         page = "sdks.md" if name in SDKS else f"{name}.md"
         start = f"`toolspeak run {name}`" if client.is_runnable else "see its page"
-        sends = f"{client.prompt_kilobytes:g} kB" if client.prompt_kilobytes else "what you say"
-        fits = "no" if client.prompt_tokens * SHARE > BOX else "yes"
+        size = f"{client.prompt_kilobytes:g} kB" if client.prompt_kilobytes else "your text only"
+        is_too_large = client.prompt_tokens * PROMPTS_PER_CONTEXT > EMBEDDED_CONTEXT
+        runs = "no" if is_too_large else "yes"
         title = WIRES[client.wire].title
-        rows.append(f"| [{client.title}]({page}) | {start} | {title} | {sends} | {fits} |")
+        rows.append(f"| [{client.title}]({page}) | {start} | {title} | {size} | {runs} |")
     return "\n".join(rows)
 
 
-def _lines(name: str, client: Client) -> Iterator[str]:
+def _write_setup(name: str, client: Client) -> Iterator[str]:
+    """Yield the parts of a client's setup: how to install it, and how to start it."""
     yield _fence("sh", client.install)
     if client.is_runnable:
-        yield "Then, with a gateway going:"
+        yield "Start `toolspeak serve` in another terminal, then:"
         yield _fence("sh", f"toolspeak run {name}")
-        yield "Or by hand:"
+        yield "Or set it up yourself."
     for one in build_snippets(client, GATEWAY):
         if one.path:
             yield f"In `{one.path}`:" if " " not in one.path else f"In {one.path}:"
+        elif client.is_runnable:
+            yield "Start it with:"
         yield _fence(one.language, one.text)
 
 
-def _text(name: str) -> str:
+def _write_constructor(name: str) -> str:
     return "\n".join(one.text for one in build_snippets(CLIENTS[name], GATEWAY))
 
 

@@ -131,6 +131,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
         action = super().add_argument(*names, **settings)
+        if not (action.option_strings or action.metavar or action.choices):
+            action.metavar = action.dest.upper()
         self.actions.append(action)
         return action
 

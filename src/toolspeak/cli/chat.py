@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="URL",
-        help="ask in the inspector of a running gateway, not here",
+        help="ask in the inspector of a running gateway",
     )
     parser.add_argument(
         "--instructions", default="", metavar="TEXT", help="system instructions for the model"
@@ -78,10 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scrub",
         choices=("model", "display", "both", "off"),
         default="model",
-        help="hide secrets in tool results from the model (default), on the display, or both",
+        help="mask secrets in tool results for the model, on the display, or both (default: model)",
     )
     parser.add_argument(
-        "--transcript", type=Path, metavar="FILE", help="continue and save this conversation"
+        "--transcript",
+        type=Path,
+        metavar="FILE",
+        help="save the conversation in this file, and continue it",
     )
     parser.add_argument(
         "--audit", type=Path, metavar="FILE", help="log every approval to this file"

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="check this file, TOML or LiteLLM's YAML (default: toolspeak.toml)",
+        help="the configuration, TOML or LiteLLM's YAML (default: toolspeak.toml)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "shell",
         choices=SHELLS,
-        help="print the script for this shell",
+        help='the shell; to load the script: eval "$(toolspeak completion bash)"',
     )
 
 

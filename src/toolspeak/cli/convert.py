@@ -50,8 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kind",
         choices=KINDS,
         default="auto",
-        help="what the JSON values are; lines of messages are one conversation "
-        "(default: auto, which finds out all kinds but tools)",
+        help="the kind of the JSON values (default: auto, which detects all but tools)",
     )
     parser.add_argument(
         "--quiet", action="store_true", help="do not print notes about changed or dropped fields"

@@ -89,8 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="FILE",
-        help="add the answers to this file (default: eval-MODEL.jsonl); "
-        "questions that it answers are not asked again",
+        help="add the answers to this file, and skip those that it has (default: eval-MODEL.jsonl)",
     )
     parser.add_argument(
         "--fresh", action="store_true", help="discard the answers in the file, and ask again"

@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "id",
         nargs="?",
-        help="explain this request: its x-request-id, or last (default: list the requests)",
+        help="an x-request-id, or last (default: list the requests)",
     )
     parser.add_argument(
-        "--url", help="the gateway's URL (default: the one that was started last here)"
+        "--url", help="the gateway's URL (default: the gateway that was started last)"
     )
     parser.add_argument("--key", help="the gateway's admin key (default: $TOOLSPEAK_ADMIN_KEY)")
     parser.add_argument("--full", action="store_true", help="print long texts in full")

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file", nargs="?", default="-", help="parse the text in this file (default: standard input)"
     )
     parser.add_argument(
-        "--dialect", default="auto", help="parse this dialect only (default: auto, which finds out)"
+        "--dialect", default="auto", help="read only this dialect (default: auto, any dialect)"
     )
     parser.add_argument("--model", help="try the dialects of this model first")
     parser.add_argument(
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trust",
         choices=("strict", "standard", "lenient"),
         default="standard",
-        help="strict accepts fewer calls, lenient also calls within prose (default: standard)",
+        help="lenient also accepts calls within prose (default: standard)",
     )
     parser.add_argument(
         "--context",
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stream",
         type=parse_count,
         metavar="N",
-        help="feed the text to the parser in chunks of N characters",
+        help="parse the text in chunks of N characters",
     )
     parser.add_argument(
         "--events", action="store_true", help="print the events, one JSON object per line"
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reasoning-open",
         choices=("yes", "no", "unknown"),
         default="unknown",
-        help="yes: the text begins in the middle of reasoning (default: unknown)",
+        help="yes if the text begins with reasoning, without a tag (default: unknown)",
     )
 
 

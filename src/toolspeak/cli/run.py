@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         # Options may also follow the client's name, where argparse would miss them.
         nargs=argparse.PARSER,
         metavar="CLIENT [-- …]",
-        help=f"start {', '.join(RUNNABLE)}; words after -- are passed to it",
+        help=f"one of {', '.join(RUNNABLE)}; words after -- are passed to it",
     )
 
 
@@ -57,7 +57,7 @@ def _add_options(parser: argparse.ArgumentParser, *, again: bool = False) -> Non
     parser.add_argument(
         "--url",
         default=default_to(""),
-        help=f"the gateway's URL (default: the one that was started last here, or {DEFAULT_URL})",
+        help=f"the gateway's URL (default: the gateway that was started last, or {DEFAULT_URL})",
     )
     parser.add_argument(
         "--model",

@@ -1,4 +1,4 @@
-"""Replace the secrets in files or standard input by placeholders."""
+"""Mask the secrets in files or standard input."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print where each secret is, as JSON, and not the text",
+        help="print the place of each secret as JSON, instead of the text",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="print where each secret is, and not the text; exit with 1 if there are any",
+        help="print the place of each secret, instead of the text; exit with 1 if there are any",
     )
 
 

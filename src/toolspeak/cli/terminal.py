@@ -118,15 +118,15 @@ def build_table(
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that select the configuration and the embedded model."""
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="read this file (default: toolspeak.toml)"
+        "--config", type=Path, metavar="FILE", help="the configuration (default: toolspeak.toml)"
     )
     parser.add_argument(
-        "--gguf", type=Path, metavar="FILE", help="use this model file as the embedded model"
+        "--gguf", type=Path, metavar="FILE", help="run this model file as the embedded model"
     )
     parser.add_argument(
         "--embedded",
         action=argparse.BooleanOptionalAction,
-        help="start the embedded model, or do not",
+        help="run the embedded model, or not (default: if no upstream is configured)",
     )
 
 

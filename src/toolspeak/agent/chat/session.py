@@ -38,7 +38,7 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
     """How the agent of a session is built."""
 
     model: str = ""
-    """"" is the default model."""
+    """The default model if empty."""
     tools: tuple[Any, ...] = ()
     instructions: str = ""
     max_iterations: int = 10
@@ -62,15 +62,12 @@ class ChatSession:
         self.approvals = approvals
         self.transcript = transcript
         self.display = display
-        self._keyboard = keyboard
+        self.agent: Agent
         self.is_over = False
+        self._keyboard = keyboard
         self._running_task: asyncio.Task[None] | None = None
-        if keyboard.is_terminal and approvals.approver is None:
-            approvals.approver = self._ask_user
-        self.agent = self._create_agent()
 
-    def _create_agent(self) -> Agent:
-        settings = self.settings
+    def _create_agent(self, settings: ChatSettings) -> Agent:
         return Agent(
             settings.model,
             settings.tools,
@@ -83,6 +80,9 @@ class ChatSession:
 
     async def run(self) -> None:
         """Read and handle lines until the user leaves."""
+        if self._keyboard.is_terminal and self.approvals.approver is None:
+            self.approvals.approver = self._ask_user
+        self.agent = self._create_agent(self.settings)
         await self.agent.__aenter__()
         try:
             await self._show_greeting()
@@ -95,16 +95,12 @@ class ChatSession:
 
     async def use_model(self, name: str) -> None:
         """Continue with another model; if it does not exist, raise and change nothing."""
-        previous, self.settings = self.settings, structs.replace(self.settings, model=name)
-        agent = self._create_agent()
-        try:
-            await agent.check_model()
-        except BaseException:
-            self.settings = previous
-            raise
+        settings = structs.replace(self.settings, model=name)
+        agent = self._create_agent(settings)
+        await agent.check_model()
         # Close first: both agents use the same MCP servers.
         await self.agent.__aexit__()
-        self.agent = agent
+        self.agent, self.settings = agent, settings
         await agent.__aenter__()
 
     async def _show_greeting(self) -> None:
@@ -137,8 +133,6 @@ class ChatSession:
                 await self._running_task
             except asyncio.CancelledError:
                 self.display.print_line("(interrupted)", "yellow")
-            except ModelFailed as problem:
-                self.display.print_line(f"The model failed: {problem}", "red")
             except Exception as problem:
                 self.display.print_line(_describe_problem(problem), "red")
             finally:
@@ -180,6 +174,8 @@ class ChatSession:
 
 
 def _describe_problem(problem: Exception) -> str:
+    if isinstance(problem, ModelFailed):
+        return f"The model failed: {problem}"
     is_readable = isinstance(problem, (ToolspeakError, OSError)) and str(problem)
     return str(problem) if is_readable else f"{type(problem).__name__}: {problem}"
 
@@ -296,7 +292,7 @@ async def _quit(session: ChatSession, _: str) -> None:
 
 COMMANDS = {
     "help": ChatCommand("/help", "list the commands", _show_help),
-    "tools": ChatCommand("/tools", "list the tools, and whether you are asked", _show_tools),
+    "tools": ChatCommand("/tools", "list the tools and their approval", _show_tools),
     "mode": ChatCommand("/mode [full|read_only|ask]", "show or set the approval mode", _set_mode),
     "model": ChatCommand("/model [NAME]", "show or change the model", _set_model),
     "save": ChatCommand(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _MAX_RESULT_LINES, _MAX_RESULT_CHARACTERS = 12, 1200
 _MAX_QUESTION_LINES, _MAX_LINE_LENGTH = 30, 600
-_SHOWN_NOTES = frozenset({"retried"})
+_DISPLAYED_NOTES = frozenset({"retried"})
 _PROMPT = "› "
 
 
@@ -86,7 +86,7 @@ class Display:
                 self.print_line(f"● {event.call.name}({arguments})", "cyan")
             case ToolCallFinished():
                 self._show_result(event)
-            case Note() if event.code in _SHOWN_NOTES:
+            case Note() if event.code in _DISPLAYED_NOTES:
                 self.print_line(f"  ({event.message})", "dim")
             case RunFinished():
                 self._show_end(event)
@@ -96,10 +96,10 @@ class Display:
     def show_question(self, request: ApprovalRequest, *, whole: bool = False) -> bool:
         """Show a call that needs approval; return whether it was shortened."""
         lines = [line for pair in request.arguments.items() for line in _format_argument(*pair)]
-        shown = lines
+        excerpt = lines
         if not whole:
-            shown = [line[:_MAX_LINE_LENGTH] for line in lines[:_MAX_QUESTION_LINES]]
-        body = Text("\n".join(map(escape_for_terminal, shown or ["(no arguments)"])))
+            excerpt = [line[:_MAX_LINE_LENGTH] for line in lines[:_MAX_QUESTION_LINES]]
+        body = Text("\n".join(map(escape_for_terminal, excerpt or ["(no arguments)"])))
         warnings = [use.question(request.tool) for use in request.secrets]
         if request.is_echo:
             warnings.append(
@@ -111,7 +111,7 @@ class Display:
         title = Text(f"Run {escape_for_terminal(request.tool)}{source}?")
         self.end_line()
         self._console.print(Panel(body, title=title, title_align="left"))
-        return shown != lines
+        return excerpt != lines
 
     def _write_delta(self, text: str, kind: str, style: str) -> None:
         if self._open_line and self._open_line != kind:
@@ -182,7 +182,7 @@ class Keyboard:
         """Return the answer to a question, which is kept out of the history; "" at Ctrl-D."""
         from prompt_toolkit import PromptSession
 
-        _discard_typed()
+        _discard_input()
         try:
             return await PromptSession[str]().prompt_async(prompt, handle_sigint=False)
         except EOFError:
@@ -220,8 +220,8 @@ class _PipeReader:
         return line.decode("utf-8", "replace").rstrip("\r")
 
 
-def _discard_typed() -> None:
-    """Discard what was typed before the question was shown: it cannot be the answer."""
+def _discard_input() -> None:
+    """Discard text that was typed before the question appeared: it cannot be the answer."""
     with suppress(ImportError, OSError):
         import termios
 

@@ -19,7 +19,13 @@ from typing import Any
 
 import pytest
 
-from tests.agent.scripted import Counted, Script, call, names, results
+from tests.agent.scripted import (
+    RecordingTool,
+    Script,
+    get_results,
+    make_call,
+    summarize_events,
+)
 from toolspeak import Tool, ToolCall, UsageError
 from toolspeak.agent import (
     Agent,
@@ -40,11 +46,15 @@ from toolspeak.agent.approvals import ApprovalDecision, digest_call, summarize_a
 
 
 def declare(name: str, *, writes: bool = True) -> AgentTool:
-    return AgentTool(tool=Tool(name=name), handler=Counted(), options=ToolOptions(writes=writes))
+    return AgentTool(
+        tool=Tool(name=name), handler=RecordingTool(), options=ToolOptions(writes=writes)
+    )
 
 
 WRITES, READS = declare("delete_file"), declare("read_file", writes=False)
-SHELL = AgentTool(tool=Tool(name="shell"), handler=Counted(), options=ToolOptions(always_ask=True))
+SHELL = AgentTool(
+    tool=Tool(name="shell"), handler=RecordingTool(), options=ToolOptions(always_ask=True)
+)
 NAMED = ApprovalPolicy(always_ask=("delete_*",), auto_approve=("delete_file", "read_file"))
 
 
@@ -78,13 +88,13 @@ def test_decision_by_policy_follows_precedence(
 ) -> None:
     approvals = Approvals(policy, lambda question: "always")
     for name in session:
-        asked = approvals.build_request(call(name), declare(name))
-        asyncio.run(approvals.ask(asked))
+        approver = approvals.build_request(make_call(name), declare(name))
+        asyncio.run(approvals.ask(approver))
     decision = approvals.decide_by_policy(tool)
-    assert _said(decision) == decided
+    assert describe_decision(decision) == decided
 
 
-def _said(decision: ApprovalDecision | None) -> str:
+def describe_decision(decision: ApprovalDecision | None) -> str:
     if decision is None:
         return "asked"
     return f"{'allowed' if decision.is_allowed else 'denied'} by {decision.decided_by}"
@@ -110,8 +120,8 @@ def test_parse_answer_accepts_only_yes_and_always(typed: str, answer: ApprovalAn
     assert parse_answer(typed) == answer
 
 
-class Asked:
-    """An approver that gives the scripted answers and records the requests."""
+class ScriptedApprover:
+    """An approver that respond the scripted answers and records the requests."""
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
@@ -125,7 +135,7 @@ class Asked:
         return answer
 
 
-def run(
+def run_agent(
     approvals: Approvals, *rounds: Any, tool: AgentTool = WRITES
 ) -> tuple[list[str], list[AgentEvent]]:
     """Return the results that the model receives, and all events."""
@@ -137,44 +147,53 @@ def run(
         events.extend([event async for event in agent.stream("Go.")])
 
     asyncio.run(collect())
-    return results(script.requests[-1]), events
+    return get_results(script.requests[-1]), events
 
 
-def one(identity: str = "a", **arguments: Any) -> list[ToolCall]:
-    return [call("delete_file", identity, **arguments)]
+def call_delete_file(identity: str = "a", **arguments: Any) -> list[ToolCall]:
+    return [make_call("delete_file", identity, **arguments)]
 
 
 def test_yes_allows_one_call() -> None:
-    asked = Asked("yes", "no")
-    heard, _ = run(Approvals(approver=asked), one("a", path="x"), one("b", path="x"))
-    assert heard == ["done", "`delete_file` was not run: the user denied it."]
-    assert len(asked.questions) == 2
+    approver = ScriptedApprover("yes", "no")
+    result_texts, _ = run_agent(
+        Approvals(approver=approver),
+        call_delete_file("a", path="x"),
+        call_delete_file("b", path="x"),
+    )
+    assert result_texts == ["done", "`delete_file` was not run: the user denied it."]
+    assert len(approver.questions) == 2
 
 
 def test_always_allows_the_tool_for_the_session() -> None:
-    asked = Asked("always")
-    approvals = Approvals(approver=asked)
-    heard, _ = run(approvals, one("a", path="x"), one("b", path="y"))
-    assert heard == ["done", "done"]
-    assert [question.can_always for question in asked.questions] == [True]
+    approver = ScriptedApprover("always")
+    approvals = Approvals(approver=approver)
+    result_texts, _ = run_agent(
+        approvals, call_delete_file("a", path="x"), call_delete_file("b", path="y")
+    )
+    assert result_texts == ["done", "done"]
+    assert [question.can_always for question in approver.questions] == [True]
     assert approvals.decide_by_policy(READS) is None
 
 
 def test_always_on_always_ask_tool_allows_one_call() -> None:
-    asked = Asked("always", "always")
+    approver = ScriptedApprover("always", "always")
     policy = ApprovalPolicy(always_ask=("delete_file",))
-    approvals = Approvals(policy, asked)
-    heard, _ = run(approvals, one("a"), one("b"))
-    assert heard == ["done", "done"]
-    assert [question.can_always for question in asked.questions] == [False, False]
+    approvals = Approvals(policy, approver)
+    result_texts, _ = run_agent(approvals, call_delete_file("a"), call_delete_file("b"))
+    assert result_texts == ["done", "done"]
+    assert [question.can_always for question in approver.questions] == [False, False]
     assert approvals.always_allowed == []
 
 
 def test_other_calls_run_after_a_denial() -> None:
-    asked = Asked("no", "yes")
-    heard, events = run(Approvals(approver=asked), [*one("a", path="x"), *one("b", path="y")])
-    assert heard == ["`delete_file` was not run: the user denied it.", "done"]
-    assert names(events)[:6] == [
+    approver = ScriptedApprover("no", "yes")
+    result_texts, events = run_agent(
+        Approvals(approver=approver),
+        [*call_delete_file("a", path="x"), *call_delete_file("b", path="y")],
+    )
+    assert result_texts == ["`delete_file` was not run: the user denied it.", "done"]
+    assert summarize_events(events)[:6] == [
         "call delete_file",
         "ApprovalRequested",
         "error delete_file",
@@ -186,13 +205,15 @@ def test_other_calls_run_after_a_denial() -> None:
 
 @pytest.mark.parametrize("answer", ["maybe", None, True, 1, "yess"])
 def test_unknown_answer_denies(answer: Any) -> None:
-    heard, _ = run(Approvals(approver=Asked(answer)), one())
-    assert heard == ["`delete_file` was not run: the user denied it."]
+    result_texts, _ = run_agent(Approvals(approver=ScriptedApprover(answer)), call_delete_file())
+    assert result_texts == ["`delete_file` was not run: the user denied it."]
 
 
 @pytest.mark.parametrize("answer", ["y", "Yes", "a"])
 def test_typed_answer_is_parsed(answer: Any) -> None:
-    assert run(Approvals(approver=Asked(answer)), one())[0] == ["done"]
+    assert run_agent(Approvals(approver=ScriptedApprover(answer)), call_delete_file())[0] == [
+        "done"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -200,17 +221,19 @@ def test_typed_answer_is_parsed(answer: Any) -> None:
 )
 def test_failing_approver_denies(problem: BaseException) -> None:
     records: list[AuditRecord] = []
-    approvals = Approvals(approver=Asked(problem), audit=records.append)
-    [heard], events = run(approvals, one())
+    approvals = Approvals(approver=ScriptedApprover(problem), audit=records.append)
+    [result_texts], events = run_agent(approvals, call_delete_file())
     denied = "`delete_file` was not run: it needs approval, and "
-    assert heard in (f"{denied}asking for it failed.", f"{denied}the request was withdrawn.")
+    assert result_texts in (f"{denied}asking for it failed.", f"{denied}the request was withdrawn.")
     assert [record.by for record in records] == ["no_answer"]
-    assert names(events)[-1] == "answer"
+    assert summarize_events(events)[-1] == "answer"
 
 
 def test_call_without_approver_is_denied() -> None:
-    heard, _ = run(Approvals(), one())
-    assert heard == ["`delete_file` was not run: it needs approval, and there is no one to ask."]
+    result_texts, _ = run_agent(Approvals(), call_delete_file())
+    assert result_texts == [
+        "`delete_file` was not run: it needs approval, and there is no one to ask."
+    ]
 
 
 def test_late_answer_denies() -> None:
@@ -218,28 +241,28 @@ def test_late_answer_denies() -> None:
         await asyncio.sleep(30)
         return "yes"
 
-    heard, _ = run(Approvals(ApprovalPolicy(timeout=0.05), never), one())
-    assert heard == [
+    result_texts, _ = run_agent(Approvals(ApprovalPolicy(timeout=0.05), never), call_delete_file())
+    assert result_texts == [
         "`delete_file` was not run: it needs approval, and there was no answer in time."
     ]
 
 
 def test_blocking_approver_is_supported() -> None:
-    heard, _ = run(Approvals(approver=lambda question: "yes"), one())
-    assert heard == ["done"]
+    result_texts, _ = run_agent(Approvals(approver=lambda question: "yes"), call_delete_file())
+    assert result_texts == ["done"]
 
 
 # What a yes is worth.
 
 
-def granted(approvals: Approvals, made: ToolCall) -> ApprovalDecision:
+def grant(approvals: Approvals, made: ToolCall) -> ApprovalDecision:
     return asyncio.run(approvals.ask(approvals.build_request(made, WRITES)))
 
 
 def test_grant_is_redeemed_once() -> None:
-    approvals = Approvals(approver=Asked("yes"))
-    [made] = one(path="x")
-    decision = granted(approvals, made)
+    approvals = Approvals(approver=ScriptedApprover("yes"))
+    [made] = call_delete_file(path="x")
+    decision = grant(approvals, made)
     assert approvals.redeem(decision, made)
     assert not approvals.redeem(decision, made)
 
@@ -247,31 +270,31 @@ def test_grant_is_redeemed_once() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        call("delete_file", path="y"),
-        call("delete_file", path="x", force=True),
-        call("delete_files", path="x"),
-        call("delete_file", path=["x"]),
-        call("delete_file"),
+        make_call("delete_file", path="y"),
+        make_call("delete_file", path="x", force=True),
+        make_call("delete_files", path="x"),
+        make_call("delete_file", path=["x"]),
+        make_call("delete_file"),
     ],
 )
 def test_grant_holds_only_for_its_arguments(other: ToolCall) -> None:
-    approvals = Approvals(approver=Asked("yes"))
-    [made] = one(path="x")
-    assert not approvals.redeem(granted(approvals, made), other)
+    approvals = Approvals(approver=ScriptedApprover("yes"))
+    [made] = call_delete_file(path="x")
+    assert not approvals.redeem(grant(approvals, made), other)
 
 
 def test_grant_expires() -> None:
     now = [1000.0]
-    approvals = Approvals(ApprovalPolicy(timeout=60), Asked("yes"), clock=lambda: now[0])
-    [made] = one(path="x")
-    decision = granted(approvals, made)
+    approvals = Approvals(ApprovalPolicy(timeout=60), ScriptedApprover("yes"), clock=lambda: now[0])
+    [made] = call_delete_file(path="x")
+    decision = grant(approvals, made)
     now[0] += 61
     assert not approvals.redeem(decision, made)
 
 
 def test_unknown_grant_is_not_redeemed() -> None:
     approvals = Approvals()
-    [made] = one(path="x")
+    [made] = call_delete_file(path="x")
     forged = ApprovalDecision(is_allowed=True, decided_by="user", reason="", grant_id="0" * 16)
     assert not approvals.redeem(forged, made)
 
@@ -294,7 +317,9 @@ def test_call_changed_after_approval_runs_as_approved() -> None:
         return "yes"
 
     async def collect() -> Any:
-        script = Script([*one("a", path="x"), *one("b", path="y")], "Done.")
+        script = Script(
+            [*call_delete_file("a", path="x"), *call_delete_file("b", path="y")], "Done."
+        )
         agent = Agent(script, [tool], approval=Approvals(approver=change))
         run = None
         async for event in agent.stream("Go."):
@@ -327,29 +352,31 @@ def test_invalid_policy_is_rejected(wrong: dict[str, Any]) -> None:
 
 
 def test_always_holds_for_one_source_only() -> None:
-    approvals = Approvals(approver=Asked("always"))
-    asked = approvals.build_request(
-        call("m"), AgentTool(tool=Tool(name="m"), handler=Counted(), source="a")
+    approvals = Approvals(approver=ScriptedApprover("always"))
+    approver = approvals.build_request(
+        make_call("m"), AgentTool(tool=Tool(name="m"), handler=RecordingTool(), source="a")
     )
-    asyncio.run(approvals.ask(asked))
-    assert approvals.decide_by_policy(AgentTool(tool=Tool(name="m"), handler=Counted(), source="a"))
+    asyncio.run(approvals.ask(approver))
+    assert approvals.decide_by_policy(
+        AgentTool(tool=Tool(name="m"), handler=RecordingTool(), source="a")
+    )
     assert not approvals.decide_by_policy(
-        AgentTool(tool=Tool(name="m"), handler=Counted(), source="b")
+        AgentTool(tool=Tool(name="m"), handler=RecordingTool(), source="b")
     )
-    assert not approvals.decide_by_policy(AgentTool(tool=Tool(name="m"), handler=Counted()))
+    assert not approvals.decide_by_policy(AgentTool(tool=Tool(name="m"), handler=RecordingTool()))
 
 
 def test_parallel_calls_start_after_all_were_asked_about() -> None:
     """No output interferes with a question."""
     reads = AgentTool(
-        tool=Tool(name="delete_file"), handler=Counted(), options=ToolOptions(writes=False)
+        tool=Tool(name="delete_file"), handler=RecordingTool(), options=ToolOptions(writes=False)
     )
-    _, events = run(
-        Approvals(approver=Asked("yes", "yes")),
-        [*one("a", path="x"), *one("b", path="y")],
+    _, events = run_agent(
+        Approvals(approver=ScriptedApprover("yes", "yes")),
+        [*call_delete_file("a", path="x"), *call_delete_file("b", path="y")],
         tool=reads,
     )
-    assert names(events)[:6] == [
+    assert summarize_events(events)[:6] == [
         *("call delete_file", "ApprovalRequested"),
         *("call delete_file", "ApprovalRequested"),
         *("result delete_file", "result delete_file"),
@@ -358,8 +385,8 @@ def test_parallel_calls_start_after_all_were_asked_about() -> None:
 
 def test_digest_differs_for_other_argument_types() -> None:
     said = [1, 1.5, "1", True, None, [], {}, "é", "e\u0301"]
-    assert len({digest_call(call("f", x=value)) for value in said}) == len(said)
-    assert digest_call(call("f", a=1, b=2)) == digest_call(call("f", "other", b=2, a=1))
+    assert len({digest_call(make_call("f", x=value)) for value in said}) == len(said)
+    assert digest_call(make_call("f", a=1, b=2)) == digest_call(make_call("f", "other", b=2, a=1))
 
 
 # What is shown, and what is written down.
@@ -389,10 +416,10 @@ def test_argument_summary_quotes_misleading_keys(arguments: dict[str, Any], show
 
 def test_every_decision_is_audited(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "audit.jsonl"
-    asked = Asked("yes", "no", "always")
-    approvals = Approvals(approver=asked, audit=open_audit_log(log), channel="test")
-    rounds = [one(identity, path=f"/tmp/{identity}") for identity in "abcd"]
-    run(approvals, *rounds)
+    approver = ScriptedApprover("yes", "no", "always")
+    approvals = Approvals(approver=approver, audit=open_audit_log(log), channel="test")
+    rounds = [call_delete_file(identity, path=f"/tmp/{identity}") for identity in "abcd"]
+    run_agent(approvals, *rounds)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [(line["decision"], line["by"]) for line in lines] == [
         ("allowed", "user"),
@@ -409,7 +436,7 @@ def test_every_decision_is_audited(tmp_path: Path) -> None:
 def test_audit_log_contains_no_secret() -> None:
     records: list[AuditRecord] = []
     approvals = Approvals("full", audit=records.append)
-    run(approvals, one(token="ghp_16C7e42F292c6912E7710c838347Ae178B4a"))
+    run_agent(approvals, call_delete_file(token="ghp_16C7e42F292c6912E7710c838347Ae178B4a"))
     assert "C7e42F292c6912" not in records[0].arguments
     assert "token" in records[0].arguments
 
@@ -422,14 +449,14 @@ def test_unwritable_audit_log_is_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize("policy", ["full", "read_only", "ask"])
 def test_policy_denials_are_audited(policy: Any) -> None:
     records: list[AuditRecord] = []
-    run(Approvals(policy, audit=records.append), one())
+    run_agent(Approvals(policy, audit=records.append), call_delete_file())
     assert len(records) == 1
     assert records[0].decision == ("allowed" if policy == "full" else "denied")
 
 
 def test_grant_expired_while_others_are_asked_is_not_redeemed() -> None:
     now = [1000.0]
-    counted = Counted()
+    counted = RecordingTool()
     reads = AgentTool(tool=Tool(name="read"), handler=counted, options=ToolOptions(writes=False))
 
     def slowly(question: ApprovalRequest) -> ApprovalAnswer:
@@ -440,19 +467,19 @@ def test_grant_expired_while_others_are_asked_is_not_redeemed() -> None:
     approvals = Approvals(
         ApprovalPolicy(timeout=300), slowly, clock=lambda: now[0], audit=records.append
     )
-    calls = [call("read", str(number), n=number) for number in range(3)]
-    heard, _ = run(approvals, calls, tool=reads)
+    calls = [make_call("read", str(number), n=number) for number in range(3)]
+    result_texts, _ = run_agent(approvals, calls, tool=reads)
     assert [given["n"] for given in counted.calls] == [1, 2]
-    assert "its approval expired" in heard[0]
+    assert "its approval expired" in result_texts[0]
     assert [record.decision for record in records].count("denied") == 1
 
 
 def test_always_does_not_hold_for_a_changed_tool() -> None:
     """A server may reuse the name for another tool."""
-    approvals = Approvals(approver=Asked("always"))
-    first = AgentTool(tool=Tool(name="m", description="Get the weather."), handler=Counted())
-    other = AgentTool(tool=Tool(name="m", description="Delete it all."), handler=Counted())
-    asyncio.run(approvals.ask(approvals.build_request(call("m"), first)))
+    approvals = Approvals(approver=ScriptedApprover("always"))
+    first = AgentTool(tool=Tool(name="m", description="Get the weather."), handler=RecordingTool())
+    other = AgentTool(tool=Tool(name="m", description="Delete it all."), handler=RecordingTool())
+    asyncio.run(approvals.ask(approvals.build_request(make_call("m"), first)))
     assert approvals.decide_by_policy(first)
     assert not approvals.decide_by_policy(other)
 
@@ -460,5 +487,5 @@ def test_always_does_not_hold_for_a_changed_tool() -> None:
 def test_audit_log_scrubs_before_shortening() -> None:
     records: list[AuditRecord] = []
     text = "x" * 60 + " ghp_16C7e42F292c6912E7710c838347Ae178B4a"
-    run(Approvals("full", audit=records.append), one(text=text))
+    run_agent(Approvals("full", audit=records.append), call_delete_file(text=text))
     assert "ghp_16C7" not in records[0].arguments

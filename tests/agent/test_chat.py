@@ -16,7 +16,9 @@ import pexpect
 import pytest
 from rich.console import Console
 
-from tests.agent.scripted import call
+from tests.agent.scripted import (
+    make_call,
+)
 from toolspeak import Event, Reply, Request, Text, TextDelta, ToolResult
 from toolspeak._util import escape_for_terminal
 from toolspeak.agent import ApprovalRequest
@@ -33,21 +35,21 @@ def model(request: Request) -> Iterable[Event]:
     """Obey the user: `CALL name key=value`, `LATER …` after some text, `slow`, or anything else."""
     last = request.messages[-1].parts[-1]
     if isinstance(last, ToolResult):
-        return _said(Text(f"It gave: {last.text.splitlines()[0][:60]}"))
+        return _unfold(Text(f"It gave: {last.text.splitlines()[0][:60]}"))
     words = last_user_text(request.messages).split()
     match words:
         case ["CALL" | "LATER", name, *given]:
             arguments = dict(one.split("=", 1) for one in given)
             plain = {key: value.replace("_", " ") for key, value in arguments.items()}
-            made = _said(call(name, f"call_{len(request.messages)}", **plain))
+            made = _unfold(make_call(name, f"call_{len(request.messages)}", **plain))
             return [*SLOW[:40], *made[1:]] if words[0] == "LATER" else made
         case ["slow", *_]:
             return SLOW
         case _:
-            return _said(Text(f"You said {words[-1]}, after {len(request.messages)} messages."))
+            return _unfold(Text(f"You said {words[-1]}, after {len(request.messages)} messages."))
 
 
-def _said(*parts: Any) -> list[Event]:
+def _unfold(*parts: Any) -> list[Event]:
     return list(unfold(Reply(parts=parts, stop_reason="stop")))
 
 
@@ -167,11 +169,11 @@ def test_ctrl_c_during_a_tool_stops_it(server: ScriptedServer, folder: Path) -> 
     terminal.see("Run shell?")
     assert "a)lways" not in terminal.see("n)o:")
     terminal.type("y")
-    _until((folder / "work" / "begun").exists)
+    _wait_until((folder / "work" / "begun").exists)
     terminal.interrupt()
     terminal.see("(interrupted)")
     terminal.ready()
-    _until(lambda: not _runs("300.25"))
+    _wait_until(lambda: not _is_running("300.25"))
     terminal.type("And now")
     terminal.see("You said now")
     terminal.ready()
@@ -313,15 +315,15 @@ def test_long_result_is_shortened() -> None:
     assert shorten_output("line\n" * 500).endswith("… 2441 more characters")
 
 
-def _runs(words: str) -> bool:
+def _is_running(words: str) -> bool:
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     return any(words in line and "ps -eo" not in line for line in listed.stdout.splitlines())
 
 
-def _until(is_so: Any) -> None:
+def _wait_until(condition: Any) -> None:
     import time
 
     deadline = time.monotonic() + _PATIENCE
-    while not is_so():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -17,17 +17,17 @@ from toolspeak.observe.inspector.client import InspectorClient
 from toolspeak.types import Request, ToolCall, ToolResult
 
 TOKEN = "the-token-of-this-start"
-ran: list[str] = []
+removed: list[str] = []
 
 
 @tool
 def remove(path: str) -> str:
     "Remove a file."
-    ran.append(path)
+    removed.append(path)
     return "removed"
 
 
-def speaks(request: Request) -> Any:
+def model(request: Request) -> Any:
     """A model that removes two files in turn and reports the results."""
     results = [
         part for one in request.messages for part in one.parts if isinstance(part, ToolResult)
@@ -40,19 +40,19 @@ def speaks(request: Request) -> Any:
 
 @pytest.fixture
 def gateway() -> Iterator[Running]:
-    ran.clear()
+    removed.clear()
     with running(behind("http://127.0.0.1:9"), token=TOKEN) as gateway:
         yield gateway
 
 
-def agent(gateway: Running, **policy: Any) -> Agent:
-    asks = ask_in_inspector(gateway.url, TOKEN, agent="a test")
+def make_agent(gateway: Running, **policy: Any) -> Agent:
+    approver = ask_in_inspector(gateway.url, TOKEN, agent="a test")
     return Agent(
-        FunctionModel(speaks), tools=[remove], approval=Approvals(ApprovalPolicy(**policy), asks)
+        FunctionModel(model), tools=[remove], approval=Approvals(ApprovalPolicy(**policy), approver)
     )
 
 
-class Person(threading.Thread):
+class InspectorUser(threading.Thread):
     """Answers the questions shown in the inspector."""
 
     def __init__(self, gateway: Running, *answers: str) -> None:
@@ -71,36 +71,36 @@ class Person(threading.Thread):
 
 
 def test_each_call_is_asked_about(gateway: Running) -> None:
-    person = Person(gateway, "yes", "no")
-    person.start()
-    run = agent(gateway).run_sync("Clean up.")
-    assert ran == ["file-0"]
+    user = InspectorUser(gateway, "yes", "no")
+    user.start()
+    run = make_agent(gateway).run_sync("Clean up.")
+    assert removed == ["file-0"]
     assert run.text.startswith("removed; ")
     assert "the user denied it" in run.text
-    assert [(one["tool"], one["arguments"], one["agent"]) for one in person.seen] == [
+    assert [(one["tool"], one["arguments"], one["agent"]) for one in user.seen] == [
         ("remove", {"path": "file-0"}, "a test"),
         ("remove", {"path": "file-1"}, "a test"),
     ]
 
 
 def test_always_is_asked_about_once(gateway: Running) -> None:
-    person = Person(gateway, "always")
-    person.start()
-    assert agent(gateway).run_sync("Clean up.").text == "removed; removed"
-    assert ran == ["file-0", "file-1"]
-    assert person.seen[0]["can_always"]
+    user = InspectorUser(gateway, "always")
+    user.start()
+    assert make_agent(gateway).run_sync("Clean up.").text == "removed; removed"
+    assert removed == ["file-0", "file-1"]
+    assert user.seen[0]["can_always"]
 
 
 def test_always_on_always_ask_tool_allows_one_call(gateway: Running) -> None:
-    person = Person(gateway, "always", "no")
-    person.start()
-    agent(gateway, always_ask=("remove",)).run_sync("Clean up.")
-    assert ran == ["file-0"]
+    user = InspectorUser(gateway, "always", "no")
+    user.start()
+    make_agent(gateway, always_ask=("remove",)).run_sync("Clean up.")
+    assert removed == ["file-0"]
 
 
 def test_late_answer_denies(gateway: Running) -> None:
-    run = agent(gateway, timeout=0.3).run_sync("Clean up.")
-    assert ran == []
+    run = make_agent(gateway, timeout=0.3).run_sync("Clean up.")
+    assert removed == []
     assert "there was no answer in time" in run.text
 
 
@@ -108,7 +108,7 @@ def test_cancelled_run_withdraws_its_question(gateway: Running) -> None:
     inspector = InspectorClient(gateway.url, TOKEN)
 
     async def interrupted() -> None:
-        working = asyncio.create_task(agent(gateway).run("Clean up."))
+        working = asyncio.create_task(make_agent(gateway).run("Clean up."))
         while not await asyncio.to_thread(inspector.get, "approvals"):
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.3)
@@ -119,14 +119,14 @@ def test_cancelled_run_withdraws_its_question(gateway: Running) -> None:
 
     asyncio.run(interrupted())
     assert inspector.get("approvals")["approvals"] == []
-    assert ran == []
+    assert removed == []
 
 
 def test_unreachable_gateway_denies(gateway: Running) -> None:
-    asks = ask_in_inspector("http://127.0.0.1:9", TOKEN)
-    silent = Agent(FunctionModel(speaks), tools=[remove], approval=Approvals("ask", asks))
-    assert "asking for it failed" in silent.run_sync("Clean up.").text
-    assert ran == []
+    approver = ask_in_inspector("http://127.0.0.1:9", TOKEN)
+    unreachable = Agent(FunctionModel(model), tools=[remove], approval=Approvals("ask", approver))
+    assert "asking for it failed" in unreachable.run_sync("Clean up.").text
+    assert removed == []
 
 
 def test_no_running_gateway_is_rejected(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,40 +2,57 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import subprocess
-import sys
+import os
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.agent.scripted import Counted, Script, call, results
-from toolspeak import Message, Reasoning, Text, Tool, ToolResult, UsageError
-from toolspeak.agent import Agent, AgentTool, ToolOptions, Transcript
-
-
-def declare(name: str, handler: Any, **options: Any) -> AgentTool:
-    return AgentTool(tool=Tool(name=name), handler=handler, options=ToolOptions(**options))
-
-
-def agent(model: Any, *tools: Any) -> Agent:
-    return Agent(model, tools, approval="full")
+from tests.agent.scripted import (
+    DirectModel,
+    RecordingTool,
+    Script,
+    get_results,
+    make_agent,
+    make_call,
+    make_tool,
+    run_in_fork,
+)
+from toolspeak import (
+    Failure,
+    Message,
+    Reasoning,
+    Request,
+    Started,
+    Text,
+    TextDelta,
+    ToolResult,
+    UsageError,
+)
+from toolspeak.agent import (
+    ModelFailed,
+    Transcript,
+)
+from toolspeak.testing import ScriptedServer
 
 
 def test_saved_transcript_equals_the_conversation(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
-    script = Script([Reasoning("hm"), Text("Look."), call("count", x=[1, "é\u2028"])], "Done.")
-    run = agent(script, declare("count", Counted())).run_sync("Go.", transcript=path)
+    script = Script([Reasoning("hm"), Text("Look."), make_call("count", x=[1, "é\u2028"])], "Done.")
+    run = make_agent(script, make_tool("count", RecordingTool())).run_sync("Go.", transcript=path)
     assert Transcript.load(path).messages == run.messages
     assert path.stat().st_mode & 0o077 == 0
 
 
 def test_transcript_file_is_continued(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
-    agent(Script("Hello.")).run_sync("Hi.", transcript=path)
+    make_agent(Script("Hello.")).run_sync("Hi.", transcript=path)
     script = Script("Still here.")
-    run = agent(script).run_sync("And now?", transcript=path)
+    run = make_agent(script).run_sync("And now?", transcript=path)
     assert [part.text for m in run.messages for part in m.parts if isinstance(part, Text)] == [
         "Hi.",
         "Hello.",
@@ -47,32 +64,9 @@ def test_transcript_file_is_continued(tmp_path: Path) -> None:
 
 def test_answered_transcript_without_prompt_returns_its_answer(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
-    agent(Script("Hello.")).run_sync("Hi.", transcript=path)
-    run = agent(Script()).run_sync(transcript=path)
+    make_agent(Script("Hello.")).run_sync("Hi.", transcript=path)
+    run = make_agent(Script()).run_sync(transcript=path)
     assert (run.text, run.stop, run.turns) == ("Hello.", "answer", 0)
-
-
-CRASH = """
-import os, sys
-from toolspeak import ToolCall, Text
-from toolspeak.agent import Agent, tool
-
-@tool(writes={writes}, idempotent={idempotent})
-def step(name: str) -> str:
-    with open(sys.argv[2], "a") as file:
-        file.write(name + "\\n")
-    if name == "{dies_in}":
-        os._exit(9)
-    return f"{{name}} is done"
-
-def model(request):
-    if len(request.messages) > 1 and "{dies_in}" == "model":
-        os._exit(9)
-    names = ["first", "second"]
-    return [ToolCall(id=f"call_{{n}}", name="step", arguments={{"name": n}}) for n in names]
-
-Agent(model, [step], approval="full").run_sync("Go.", transcript=sys.argv[1])
-"""
 
 
 @pytest.mark.parametrize(
@@ -109,21 +103,29 @@ def test_run_after_crash_repeats_only_safe_calls(
     heard: list[str],
 ) -> None:
     talk, log = tmp_path / "talk.jsonl", tmp_path / "log"
-    source = CRASH.format(dies_in=dies_in, writes=writes, idempotent=idempotent)
-    died = subprocess.run([sys.executable, "-c", source, str(talk), str(log)], check=False)
-    assert died.returncode == 9
 
     def step(arguments: dict[str, Any]) -> str:
+        name = arguments["name"]
         with log.open("a") as file:
-            file.write(arguments["name"] + "\n")
-        return f"{arguments['name']} is done"
+            file.write(name + "\n")
+        if name == dies_in and is_first_run:
+            os._exit(9)
+        return f"{name} is done"
 
+    def model(request: Request) -> Any:
+        if len(request.messages) > 1 and dies_in == "model":
+            os._exit(9)
+        return [make_call("step", f"call_{name}", name=name) for name in ("first", "second")]
+
+    tool = make_tool("step", step, writes=writes, idempotent=idempotent)
+    is_first_run = True
+    assert run_in_fork(lambda: make_agent(model, tool).run_sync("Go.", transcript=talk)) == 9
+    is_first_run = False
     script = Script("All done.")
-    options = {"writes": writes, "idempotent": idempotent}
-    run = agent(script, declare("step", step, **options)).run_sync(transcript=talk)
+    run = make_agent(script, tool).run_sync(transcript=talk)
     assert run.text == "All done."
     assert log.read_text().split() == ran
-    for said, wanted in zip(results(script.requests[0]), heard, strict=True):
+    for said, wanted in zip(get_results(script.requests[0]), heard, strict=True):
         assert said.startswith(wanted)
 
 
@@ -152,7 +154,9 @@ def test_file_without_transcript_is_rejected(tmp_path: Path) -> None:
 def test_results_follow_the_order_of_their_calls(tmp_path: Path) -> None:
     transcript = Transcript.load(tmp_path / "talk.jsonl")
     transcript.add_user_text("Go.")
-    transcript.add(Message("assistant", (call("f", "a"), call("f", "b"), call("f", "c"))))
+    transcript.add(
+        Message("assistant", (make_call("f", "a"), make_call("f", "b"), make_call("f", "c")))
+    )
     for identity in "cab":
         transcript.add_result(ToolResult(call_id=identity, name="f", content=identity))
     for one in (transcript, Transcript.load(transcript.path)):
@@ -170,10 +174,122 @@ def test_each_line_is_written_before_the_next_step(tmp_path: Path) -> None:
         seen.append([line["message"]["role"] if "message" in line else "running" for line in lines])
         return "ok"
 
-    agent(Script([call("look")], "Done."), declare("look", look)).run_sync("Go.", transcript=path)
+    make_agent(Script([make_call("look")], "Done."), make_tool("look", look)).run_sync(
+        "Go.", transcript=path
+    )
     assert seen == [["user", "assistant", "running"]]
 
 
 def test_device_is_rejected() -> None:
     with pytest.raises(UsageError, match="/dev/null is not a file"):
         Transcript.load("/dev/null")
+
+
+@pytest.mark.parametrize("where", [None, "talk.jsonl"])
+def test_lone_surrogates_are_replaced(where: str | None, tmp_path: Path) -> None:
+    """From a file name in another encoding, and from a model that splits an emoji."""
+    path = tmp_path / where if where else None
+    model = DirectModel([Text("so \ud83d"), make_call("f", x="\ud800")], "Done.")
+    run = make_agent(model, make_tool("f", lambda _: "caf\udce9")).run_sync(
+        "Go \udcff.", transcript=path
+    )
+    assert get_results(model.requests[1]) == ["caf?"]
+    assert run.text == "Done."
+    if path:
+        assert Transcript.load(path).messages == run.messages
+
+
+def test_full_disk_leaves_the_transcript_intact(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    transcript = Transcript.load(path)
+    transcript.add_user_text("one")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            transcript.add_user_text("x" * 500)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    transcript.add_user_text("three")
+    assert len(transcript.messages) == 2
+    assert Transcript.load(path).messages == transcript.messages
+
+
+def test_interrupted_answer_is_generated_again(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    broken = [Started(), TextDelta("Let me check the "), Failure("overloaded", "busy", 529)]
+    with ScriptedServer(broken) as server, pytest.raises(ModelFailed):
+        make_agent(f"{server.url}/v1#m").run_sync("Hi.", transcript=path)
+    assert Transcript.load(path).needs_reply
+    script = Script("All is well.")
+    run = make_agent(script).run_sync(transcript=path)
+    assert run.text == "All is well."
+    assert [message.role for message in script.requests[0].messages] == ["user"]
+    assert [message.role for message in Transcript.load(path).messages] == ["user", "assistant"]
+
+
+def test_interrupted_answer_is_kept_before_a_new_prompt(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    transcript = Transcript.load(path)
+    transcript.add_user_text("Hi.")
+    transcript.add(Message("assistant", (Text("Let me "),)), is_partial=True)
+    script = Script("Sure.")
+    make_agent(script).run_sync("Stop that.", transcript=path)
+    roles = [message.role for message in script.requests[0].messages]
+    assert roles == ["user", "assistant", "user"]
+
+
+def test_late_results_are_moved_behind_their_calls() -> None:
+    counted = RecordingTool()
+    earlier = (
+        Message("user", (Text("One."),)),
+        Message("assistant", (make_call("f", "a"),)),
+        Message("user", (Text("Two."),)),
+        Message("assistant", (Text("Hm."), make_call("f", "b"))),
+    )
+    script = Script("Done.")
+    make_agent(script, make_tool("f", counted)).run_sync("Three.", messages=earlier)
+    kinds = [
+        [type(part).__name__ for part in message.parts] for message in script.requests[0].messages
+    ]
+    assert kinds == [
+        *(["Text"], ["ToolCall"], ["ToolResult"], ["Text"]),
+        *(["Text", "ToolCall"], ["ToolResult"], ["Text"]),
+    ]
+    assert len(counted.calls) == 1  # Only the latest call is still wanted.
+
+
+def test_second_run_on_the_same_conversation_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+
+    async def twice(first: Any, second: Any) -> None:
+        async def slow(request: Request) -> str:
+            await asyncio.sleep(0.2)
+            return "Hello."
+
+        await asyncio.gather(
+            make_agent(slow).run("a", transcript=first),
+            make_agent(slow).run("b", transcript=second),
+        )
+
+    same = Transcript()
+    for first, second in [(path, path), (same, same)]:
+        with pytest.raises(UsageError, match=r"in use by another (run|program)"):
+            asyncio.run(twice(first, second))
+
+
+def test_transcript_changed_by_another_program_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    before = Transcript.load(path)
+    make_agent(Script("Hello.")).run_sync("Hi.", transcript=path)
+    with pytest.raises(UsageError, match="changed by another program"):
+        make_agent(Script()).run_sync("More.", transcript=before)
+    assert make_agent(Script("Yes.")).run_sync("More.", transcript=path).text == "Yes."
+
+
+def test_messages_beside_nonempty_transcript_are_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    run = make_agent(Script("Hello.")).run_sync("Hi.", transcript=path)
+    with pytest.raises(UsageError, match="not both"):
+        make_agent(Script()).run_sync("More.", messages=run.messages, transcript=path)

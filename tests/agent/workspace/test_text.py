@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.agent.scripted import run_in_fork
 from toolspeak.agent.workspace import WorkspaceError
 from toolspeak.agent.workspace import folder as folders
 from toolspeak.agent.workspace.folder import open_folder
@@ -295,18 +294,14 @@ def test_failed_edit_leaves_everything_unchanged(
     assert read_tree(folder) == before
 
 
-CRASH = """
-import os, sys
-from toolspeak.agent.workspace.folder import open_folder
-from toolspeak.agent.workspace.tools import Workspace
-os.replace = lambda *given, **named: os._exit(9)
-Workspace(open_folder(sys.argv[1])).edit_file("README.md", "things", "nothing")
-"""
-
-
-def test_crash_leaves_the_old_file(folder: Path) -> None:
+def test_crash_leaves_the_old_file(folder: Path, workspace: Workspace) -> None:
     """The process dies during the edit and cannot clean up."""
-    assert subprocess.run([sys.executable, "-c", CRASH, folder]).returncode == 9
+
+    def edit() -> None:
+        os.replace = lambda *arguments, **named: os._exit(9)  # type: ignore[assignment]
+        workspace.edit_file("README.md", "things", "nothing")
+
+    assert run_in_fork(edit) == 9
     assert (folder / "README.md").read_text() == "# Project\n\nIt does things.\n"
 
 

@@ -1,4 +1,4 @@
-"""Messages as Anthropic's clients and servers really write them."""
+"""Anthropic: requests of its clients and replies of its servers, decoded and encoded."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_encode_budget_above_max_tokens_is_reduced() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "settings",
     [
         {"thinking": {"type": "adaptive"}},
         {"thinking": {"type": "disabled"}},
@@ -207,15 +207,15 @@ def test_encode_budget_above_max_tokens_is_reduced() -> None:
     ],
     ids=str,
 )
-def test_settings_to_the_same_api_come_back(given: dict[str, Any]) -> None:
-    body = {"model": "m", "max_tokens": 100, "messages": [], **given}
+def test_settings_to_the_same_api_come_back(settings: dict[str, Any]) -> None:
+    body = {"model": "m", "max_tokens": 100, "messages": [], **settings}
     assert encode(MESSAGES.decode_request(body)) == body
 
 
 def test_response_format_in_either_field_is_decoded() -> None:
     form = {"type": "json_schema", "schema": {"type": "object"}}
-    for given in ({"output_config": {"format": form}}, {"output_format": form}):
-        assert decode(**given).response_format == ResponseFormat({"type": "object"})
+    for settings in ({"output_config": {"format": form}}, {"output_format": form}):
+        assert decode(**settings).response_format == ResponseFormat({"type": "object"})
 
 
 @pytest.mark.parametrize(
@@ -311,9 +311,9 @@ def test_encode_reasoning_without_signature_is_dropped() -> None:
 
 
 def test_encode_call_id_with_forbidden_characters_is_replaced() -> None:
-    made = ToolCall(id="functions.f:0", name="f", arguments={})
+    call = ToolCall(id="functions.f:0", name="f", arguments={})
     result = ToolResult(call_id="functions.f:0", name="f", content="")
-    conversation = (Message("assistant", (made,)), Message("tool", (result,)))
+    conversation = (Message("assistant", (call,)), Message("tool", (result,)))
     body = encode(Request(model="m", messages=conversation))
     [identity] = {
         body["messages"][0]["content"][0]["id"],
@@ -421,11 +421,11 @@ def test_encode_results_come_first_with_distinct_ids() -> None:
     results = tuple(ToolResult(call_id=call.id, name="f", content="x") for call in calls)
     mixed = Message("user", (results[0], Text("between"), results[1]))
     body = encode(Request(model="m", messages=(Message("assistant", calls), mixed)))
-    made = [block["id"] for block in body["messages"][0]["content"]]
+    call_ids = [block["id"] for block in body["messages"][0]["content"]]
     blocks = body["messages"][1]["content"]
     assert [block["type"] for block in blocks] == ["tool_result", "tool_result", "text"]
-    assert [block["tool_use_id"] for block in blocks[:2]] == made
-    assert len(set(made)) == 2
+    assert [block["tool_use_id"] for block in blocks[:2]] == call_ids
+    assert len(set(call_ids)) == 2
 
 
 def test_encode_unsupported_media_is_dropped() -> None:
@@ -531,19 +531,19 @@ def test_decode_stream_with_all_block_types_gives_events() -> None:
     assert reply.usage
     assert (reply.usage.input, reply.usage.cached, reply.usage.output) == (14, 5, 7)
     request = decode()
-    again = MESSAGES.encode_reply(reply, Envelope(request, "1"))
-    assert again["id"] == "msg_1"
-    assert fold(MESSAGES.decode_reply(again)).parts == reply.parts
+    encoded = MESSAGES.encode_reply(reply, Envelope(request, "1"))
+    assert encoded["id"] == "msg_1"
+    assert fold(MESSAGES.decode_reply(encoded)).parts == reply.parts
     encoder = MESSAGES.stream_encoder(Envelope(request, "1"))
     decoder = StreamDecoder(MESSAGES)
-    streamed = b"".join(encoder.feed(event) for event in MESSAGES.decode_reply(again))
+    streamed = b"".join(encoder.feed(event) for event in MESSAGES.decode_reply(encoded))
     assert fold([*decoder.feed(streamed), *decoder.finish()]).parts == reply.parts
 
 
 @pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
 @pytest.mark.parametrize("arguments", ["", '{"a'])
 def test_decode_stream_with_truncated_call_rejects_it(reason: str, arguments: str) -> None:
-    """The block is closed all the same; only then comes the reason."""
+    """The block is closed before the stop reason tells that the call was cut off."""
     decoder = StreamDecoder(MESSAGES)
     frames = (
         {"type": "message_start", "message": {"id": "m", "usage": {}}},
@@ -598,8 +598,8 @@ def test_encode_stream_with_citation_ends_its_block() -> None:
     encoder = MESSAGES.stream_encoder(Envelope(decode(), "1"))
     decoder = StreamDecoder(MESSAGES)
     data = b"".join(map(encoder.feed, events))
-    again = fold([*decoder.feed(data), *decoder.finish()])
-    assert again.parts == (Text("cited"), Text("", {"citations": [citation]}), Text(" mine"))
+    encoded = fold([*decoder.feed(data), *decoder.finish()])
+    assert encoded.parts == (Text("cited"), Text("", {"citations": [citation]}), Text(" mine"))
 
 
 @pytest.mark.parametrize("body", [{}, {"detail": "Not Found"}, {"type": "message"}])
@@ -635,8 +635,8 @@ def test_decode_stream_with_stop_sequence_keeps_it() -> None:
     }
     reply = fold(MESSAGES.decode_reply(body))
     assert reply.stop_reason == "stop_sequence"
-    again = MESSAGES.encode_reply(reply, Envelope(decode(), "1"))
-    assert (again["stop_reason"], again["stop_sequence"]) == ("stop_sequence", "END")
+    encoded = MESSAGES.encode_reply(reply, Envelope(decode(), "1"))
+    assert (encoded["stop_reason"], encoded["stop_sequence"]) == ("stop_sequence", "END")
 
 
 def test_encode_stream_with_failure_ends_the_open_block() -> None:
@@ -675,9 +675,11 @@ def test_encode_stream_without_content_has_no_blocks() -> None:
 
 
 def test_encode_failure_of_context_length_uses_the_message_that_clients_recognize() -> None:
-    told = "request (29196 tokens) exceeds the available context size (8192 tokens)"
-    said = WIRES["anthropic"].encode_failure(Failure("context_length", told, 400))
-    assert said["error"]["message"] == f"prompt is too long: 29196 tokens > 8192 maximum. {told}"
+    message = "request (29196 tokens) exceeds the available context size (8192 tokens)"
+    encoded = WIRES["anthropic"].encode_failure(Failure("context_length", message, 400))
+    assert (
+        encoded["error"]["message"] == f"prompt is too long: 29196 tokens > 8192 maximum. {message}"
+    )
     for status, kind in ((413, "request_too_large"), (400, "invalid_request_error")):
         large = WIRES["anthropic"].encode_failure(Failure("too_large", "it is too much", status))
         assert large["error"]["type"] == kind

@@ -1,4 +1,4 @@
-"""Gemini: what its clients send, what its models answer, and what its own SDK makes of ours."""
+"""Gemini: requests and replies in both directions, and the same through its SDK."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SKIP = "skip_thought_signature_validator"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 OSLO = ToolCall(id="c1", name="get_weather", arguments={"city": "Oslo"})
 NO_ID = {"~id": ""}
-"""What is remembered of a call or result that came without an id."""
+"""The `extra` of a call or result that came without an id."""
 ENVELOPE = Envelope(Request(model="gemini-9", messages=(), wire="gemini"), "r1", 1_700_000_000)
 
 
@@ -221,7 +221,7 @@ def test_encode_request_puts_model_and_stream_into_the_path(
 
 
 def to_snake_case(value: Any) -> Any:
-    """The same object as the clients have it that write Python."""
+    """Return an object as clients in Python send it."""
     if isinstance(value, list):
         return [to_snake_case(item) for item in value]
     if not isinstance(value, dict):
@@ -328,7 +328,7 @@ def test_decode_system_instruction_in_any_shape_gives_a_message(instruction: Any
         ),
     ],
 )
-def test_decode_part_of_each_type_is_restored(part: dict[str, Any], expected: Any) -> None:
+def test_decode_part_of_each_type_gives_its_part(part: dict[str, Any], expected: Any) -> None:
     assert decode_parts(part) == (expected,)
 
 
@@ -470,9 +470,9 @@ def test_encode_ids_to_the_same_api_are_restored(identity: str, answered: str) -
     request = decode(body)
     assert WIRE.encode_request(request).body == body
     elsewhere = WIRE.encode_request(structs.replace(request, wire="ollama")).body["contents"]
-    [[made], [given]] = [content["parts"] for content in elsewhere]
+    [[call], [result]] = [content["parts"] for content in elsewhere]
     known = identity or "call_1"
-    assert made["functionCall"]["id"] == given["functionResponse"]["id"] == known
+    assert call["functionCall"]["id"] == result["functionResponse"]["id"] == known
     was_guessed = answered not in ("", known)
     assert note_codes(request.notes) == (["name-corrected"] if was_guessed else [])
 
@@ -485,8 +485,8 @@ def test_decode_result_with_another_name_answers_the_open_call() -> None:
     ]
     contents = [{"role": "model", "parts": calls}, {"role": "user", "parts": results}]
     request = decode({"contents": contents})
-    given = [part for part in request.messages[1].parts if isinstance(part, ToolResult)]
-    assert [(part.call_id, part.name) for part in given] == [
+    results = [part for part in request.messages[1].parts if isinstance(part, ToolResult)]
+    assert [(part.call_id, part.name) for part in results] == [
         ("call_2", "get_weather"),
         ("call_1", "now"),
     ]
@@ -503,11 +503,11 @@ def test_encode_call_for_models_without_signatures_has_no_placeholder(model: str
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("value", "found"),
     [("100", 100), (100.0, 100), ("100.0", 100), ("1e2", 100), (100, 100), ("-1", -1)],
 )
-def test_decode_number_in_a_string_is_converted(given: Any, found: int) -> None:
-    config = {"maxOutputTokens": given, "topK": given, "thinkingConfig": {"thinkingBudget": given}}
+def test_decode_number_in_a_string_is_converted(value: Any, found: int) -> None:
+    config = {"maxOutputTokens": value, "topK": value, "thinkingConfig": {"thinkingBudget": value}}
     request = decode({"contents": "a", "generationConfig": config})
     assert (request.max_tokens, request.sampling) == (found, {"top_k": found})
     assert request.thinking in (Thinking(budget=found), Thinking(enabled=True))
@@ -515,16 +515,16 @@ def test_decode_number_in_a_string_is_converted(given: Any, found: int) -> None:
     assert temperature.sampling == {"temperature": 0.5}
 
 
-@pytest.mark.parametrize("given", ["x", "1.5", "", "0x10", "1_000", "1e999", True, 1.5, "9" * 5000])
-def test_decode_other_string_as_number_is_rejected(given: Any) -> None:
+@pytest.mark.parametrize("value", ["x", "1.5", "", "0x10", "1_000", "1e999", True, 1.5, "9" * 5000])
+def test_decode_other_string_as_number_is_rejected(value: Any) -> None:
     with pytest.raises(WireError):
-        decode({"contents": "a", "generationConfig": {"maxOutputTokens": given}})
+        decode({"contents": "a", "generationConfig": {"maxOutputTokens": value}})
 
 
 @pytest.mark.parametrize("kind", ["audio/wav", "video/mp4", "application/pdf", "image/png"])
 @pytest.mark.parametrize("role", ["user", "assistant"])
 def test_encode_media_in_any_role_is_sent_inline(kind: str, role: Any) -> None:
-    """A model's pictures, too: those that draw are asked to go on from there."""
+    """A model that draws is sent its own images, too."""
     part = (Image if kind.startswith("image") else Document)(data="AA==", media_type=kind)
     assert encode_parts(part, role=role) == [{"inlineData": {"mimeType": kind, "data": "AA=="}}]
 
@@ -589,14 +589,14 @@ def test_encode_results_of_one_turn_are_one_content() -> None:
     request = Request(model="m", messages=(HELLO, calls, *results, HELLO), wire="openai_chat")
     contents = WIRE.encode_request(request).body["contents"]
     assert [len(content["parts"]) for content in contents] == [1, 2, 3]
-    heard = decode({"contents": contents}).messages
-    assert [message.role for message in heard] == ["user", "assistant", "tool", "user"]
+    messages = decode({"contents": contents}).messages
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "user"]
 
 
 def test_encode_consecutive_assistant_messages_are_one_turn() -> None:
-    """A call has to follow what the user says, or a result."""
-    said = Message("assistant", (Text("Let me look."),))
-    request = Request(model="m", messages=(HELLO, said, Message("assistant", (OSLO,))))
+    """A call must follow a message of the user or a result."""
+    opening = Message("assistant", (Text("Let me look."),))
+    request = Request(model="m", messages=(HELLO, opening, Message("assistant", (OSLO,))))
     contents = WIRE.encode_request(request).body["contents"]
     assert [(content["role"], len(content["parts"])) for content in contents] == [
         ("user", 1),
@@ -611,9 +611,9 @@ def test_encode_result_uses_the_sent_name_of_its_call() -> None:
     result = ToolResult(call_id="c1", name="find it", content="a")
     messages = (Message("assistant", (call,)), Message("tool", (result,)))
     sent = WIRE.encode_request(Request(model="m", messages=messages, tools=(tool,)))
-    [made, given] = [content["parts"][0] for content in sent.body["contents"]]
-    assert made["functionCall"]["name"] == "crm__find_it"
-    assert given["functionResponse"]["name"] == "crm__find_it"
+    [encoded_call, encoded_result] = [content["parts"][0] for content in sent.body["contents"]]
+    assert encoded_call["functionCall"]["name"] == "crm__find_it"
+    assert encoded_result["functionResponse"]["name"] == "crm__find_it"
     assert sent.body["tools"][0]["functionDeclarations"][0]["name"] == "crm__find_it"
     assert note_codes(sent.notes) == ["renamed-tool"]
 
@@ -1065,10 +1065,10 @@ def test_find_losses_of_grounding_notes_it() -> None:
 
 
 def test_decode_malformed_call_notes_its_text() -> None:
-    said = "Malformed function call: print(default_api.f())"
-    body = build_chunk(finishReason="MALFORMED_FUNCTION_CALL", finishMessage=said)
+    text = "Malformed function call: print(default_api.f())"
+    body = build_chunk(finishReason="MALFORMED_FUNCTION_CALL", finishMessage=text)
     [note] = fold(WIRE.decode_reply(body)).notes
-    assert (note.code, note.where) == ("malformed", said)
+    assert (note.code, note.where) == ("malformed", text)
 
 
 def test_decode_blocked_prompt_is_filtered() -> None:
@@ -1317,11 +1317,11 @@ def test_decode_mutated_stream_never_raises() -> None:
 def open_client(
     status: int, body: bytes, content_type: str = "application/json"
 ) -> Generator[tuple[genai.Client, Asked]]:
-    """A client of a server that gives this answer, and what it was asked."""
-    with answering(status, body, content_type) as (url, asked):
+    """Open a client of a server with this response; yield it and the requests."""
+    with answering(status, body, content_type) as (url, requests):
         options = genai_types.HttpOptions(base_url=url)
         with genai.Client(api_key="x", http_options=options) as client:
-            yield client, asked
+            yield client, requests
 
 
 def build_arguments(**fields: Any) -> dict[str, Any]:
@@ -1371,9 +1371,9 @@ def check_request(path: str, body: Any, stream: bool) -> None:
 
 def test_sdk_parses_stream() -> None:
     data = b"".join(map(GeminiStreamEncoder(ENVELOPE).feed, EVENTS))
-    with open_client(200, data, WIRE.content_type) as (client, asked):
+    with open_client(200, data, WIRE.content_type) as (client, requests):
         chunks = list(client.models.generate_content_stream(**build_arguments()))
-    check_request(*asked[0], stream=True)
+    check_request(*requests[0], stream=True)
     parts = [
         part
         for each in chunks
@@ -1403,9 +1403,9 @@ def test_sdk_parses_stream() -> None:
 
 def test_sdk_parses_whole_reply() -> None:
     data = json.dumps(WIRE.encode_reply(fold(EVENTS), ENVELOPE)).encode()
-    with open_client(200, data) as (client, asked):
+    with open_client(200, data) as (client, requests):
         reply = client.models.generate_content(**build_arguments())
-    check_request(*asked[0], stream=False)
+    check_request(*requests[0], stream=False)
     assert [(call.name, call.args) for call in reply.function_calls or ()] == [
         ("get_weather", {"city": "Oslo"})
     ]
@@ -1416,9 +1416,9 @@ def test_sdk_parses_whole_reply() -> None:
 
 
 def test_sdk_second_turn_gives_the_first_reply_back() -> None:
-    """A second turn: the model's content as the SDK has it, and a result."""
+    """Send the model's content as the SDK holds it, and a result."""
     data = json.dumps(WIRE.encode_reply(fold(EVENTS), ENVELOPE)).encode()
-    with open_client(200, data) as (client, asked):
+    with open_client(200, data) as (client, requests):
         first = client.models.generate_content(**build_arguments())
         assert first.candidates
         result = genai_types.Part.from_function_response(
@@ -1430,7 +1430,7 @@ def test_sdk_second_turn_gives_the_first_reply_back() -> None:
             genai_types.Content(role="user", parts=[result]),
         ]
         client.models.generate_content(**(build_arguments() | {"contents": contents}))
-    _, model, tool = decode(asked[1][1]).messages[1:]
+    _, model, tool = decode(requests[1][1]).messages[1:]
     assert model == Message("assistant", (Reasoning("Hm.", "c2ln"), OSLO, Text("Hi\u2028 æ")))
     result = ToolResult(call_id="c1", name="get_weather", content="Sunny", extra=NO_ID)
     assert tool.parts == (result,)
@@ -1442,10 +1442,10 @@ def test_sdk_parses_structured_output() -> None:
     config = genai_types.GenerateContentConfig(
         response_mime_type="application/json", response_json_schema={"type": "object"}
     )
-    with open_client(200, data) as (client, asked):
+    with open_client(200, data) as (client, requests):
         reply = client.models.generate_content(model="m", contents="Sky?", config=config)
     assert reply.parsed == {"sky": "blue"}
-    assert decode(asked[0][1]).response_format == ResponseFormat({"type": "object"})
+    assert decode(requests[0][1]).response_format == ResponseFormat({"type": "object"})
 
 
 def test_sdk_raises_on_failures() -> None:

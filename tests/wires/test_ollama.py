@@ -1,4 +1,4 @@
-"""Ollama: what its clients send, what its models answer, and what its own SDK makes of ours."""
+"""Ollama: requests and replies in both directions, and the same through its SDK."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from toolspeak.wires.wire import Envelope, StreamDecoder
 PIXEL = "iVBORw0KGgo="
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 NO_ID = {"~id": ""}
-"""What is remembered of a call or result that came without an id."""
+"""The `extra` of a call or result that came without an id."""
 OSLO = ToolCall(id="call_1", name="get_weather", arguments={"city": "Oslo"}, extra=NO_ID)
 SUNNY = ToolResult(call_id="call_1", name="get_weather", content="Sunny", extra=NO_ID)
 HELLO = Message("user", (Text("Hello"),))
@@ -63,7 +63,7 @@ def decode_messages(*messages: dict[str, Any]) -> tuple[Message, ...]:
 
 
 def encode_messages(*messages: Message, **fields: Any) -> tuple[Any, list[str]]:
-    """The messages that go out, and what is said about them."""
+    """Return the encoded messages and the notes on them."""
     outgoing = WIRE.encode_request(Request(model="m", messages=messages, **fields))
     return outgoing.body["messages"], note_messages(outgoing.notes)
 
@@ -236,15 +236,19 @@ CALLS = {
 def test_decode_results_match_their_calls(results: list[dict[str, Any]], found: list[int]) -> None:
     tools = [{"role": "tool", "content": "x", **result} for result in results]
     calls, *answers = decode_messages(CALLS, *tools)
-    made = [part for part in calls.parts if isinstance(part, ToolCall)]
-    assert [(call.id, call.name, call.arguments) for call in made] == [
+    tool_calls = [part for part in calls.parts if isinstance(part, ToolCall)]
+    assert [(call.id, call.name, call.arguments) for call in tool_calls] == [
         ("call_1", "a", {"n": 1}),
         ("call_2", "b", {"n": 2}),
         ("call_3", "a", {}),
     ]
-    given = [part for answer in answers for part in answer.parts if isinstance(part, ToolResult)]
-    assert [result.call_id for result in given] == [f"call_{number}" for number in found]
-    assert [result.name for result in given] == [{1: "a", 2: "b", 3: "a"}[one] for one in found]
+    tool_results = [
+        part for answer in answers for part in answer.parts if isinstance(part, ToolResult)
+    ]
+    assert [result.call_id for result in tool_results] == [f"call_{number}" for number in found]
+    assert [result.name for result in tool_results] == [
+        {1: "a", 2: "b", 3: "a"}[one] for one in found
+    ]
 
 
 def test_encode_client_ids_to_the_same_api_are_restored() -> None:
@@ -264,11 +268,11 @@ def test_encode_client_ids_to_the_same_api_are_restored() -> None:
 def test_encode_ids_of_any_form_to_the_same_api_are_restored(
     calls: tuple[str, str], results: tuple[str, str]
 ) -> None:
-    made = [
+    tool_calls = [
         {"id": one, "type": "function", "function": {"index": index, "name": "f", "arguments": {}}}
         for index, one in enumerate(calls)
     ]
-    given = [
+    tool_results = [
         {
             "role": "tool",
             "tool_name": "f",
@@ -277,7 +281,7 @@ def test_encode_ids_of_any_form_to_the_same_api_are_restored(
         }
         for text, one in zip("ab", results, strict=True)
     ]
-    body = [{"role": "assistant", "content": "", "tool_calls": made}, *given]
+    body = [{"role": "assistant", "content": "", "tool_calls": tool_calls}, *tool_results]
     assert encode_messages(*decode_messages(*body), wire="ollama") == (body, [])
 
 
@@ -286,7 +290,7 @@ def build_results(*names: str) -> list[ToolResult]:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "answers",
     [
         [Message("tool", tuple(build_results("b", "c", "a")))],
         [Message("tool", (result,)) for result in build_results("c", "a", "b")],
@@ -301,18 +305,20 @@ def build_results(*names: str) -> list[ToolResult]:
         ],
     ],
 )
-def test_encode_results_are_in_the_order_of_their_calls(given: list[Message]) -> None:
+def test_encode_results_are_in_the_order_of_their_calls(answers: list[Message]) -> None:
     calls = [ToolCall(id=one, name="f", arguments={"n": one}) for one in "abc"]
-    again = Message("assistant", (ToolCall(id="d", name="f", arguments={}),))
-    late = Message("tool", tuple(build_results("d")))
-    asked = Message("assistant", tuple(calls))
-    messages, notes = encode_messages(HELLO, asked, *given, again, late, wire="openai_chat")
-    said = [message["content"] for message in messages if message["role"] == "tool"]
-    assert said == ["of a", "of b", "of c", "of d"]
-    was_between = any(message.role == "user" for message in given)
+    later_call = Message("assistant", (ToolCall(id="d", name="f", arguments={}),))
+    later_result = Message("tool", tuple(build_results("d")))
+    call_message = Message("assistant", tuple(calls))
+    messages, notes = encode_messages(
+        HELLO, call_message, *answers, later_call, later_result, wire="openai_chat"
+    )
+    contents = [message["content"] for message in messages if message["role"] == "tool"]
+    assert contents == ["of a", "of b", "of c", "of d"]
+    was_between = any(message.role == "user" for message in answers)
     assert notes == ["Results are moved before the messages between them."] * was_between
-    read = decode_messages(*messages)
-    found = [part for message in read for part in message.parts if isinstance(part, ToolResult)]
+    decoded = decode_messages(*messages)
+    found = [part for message in decoded for part in message.parts if isinstance(part, ToolResult)]
     assert [part.call_id for part in found] == [f"call_{number}" for number in (1, 2, 3, 4)]
 
 
@@ -324,8 +330,8 @@ def test_decode_many_results_takes_linear_time() -> None:
         for index in reversed(range(count))
     ]
     started = time.process_time()
-    read = decode_messages({"role": "assistant", "tool_calls": calls}, *results)
-    encode_messages(*read, wire="anthropic")
+    messages = decode_messages({"role": "assistant", "tool_calls": calls}, *results)
+    encode_messages(*messages, wire="anthropic")
     mixed = [{"id": f"call_{count + index}", **call} for index, call in enumerate(calls)]
     decode_messages({"role": "assistant", "tool_calls": [*mixed, *calls]})
     assert time.process_time() - started < 2
@@ -352,14 +358,14 @@ def test_decode_result_with_another_name_answers_the_open_call(
         {"role": "tool", "content": "a", **result},
     ]
     request = decode({"model": "m", "messages": body})
-    [given] = request.messages[1].parts
-    assert isinstance(given, ToolResult)
-    assert (given.call_id, given.name) == (found, {"call_1": "now"}.get(found, "get_weather"))
+    [decoded] = request.messages[1].parts
+    assert isinstance(decoded, ToolResult)
+    assert (decoded.call_id, decoded.name) == (found, {"call_1": "now"}.get(found, "get_weather"))
     assert [(note.code, note.where) for note in request.notes] == (
         [("name-corrected", "$.messages[1]")] if is_guess else []
     )
-    _, again = WIRE.encode_request(request).body["messages"]
-    assert again.get("tool_call_id") == result.get("tool_call_id")
+    _, encoded = WIRE.encode_request(request).body["messages"]
+    assert encoded.get("tool_call_id") == result.get("tool_call_id")
 
 
 def test_decode_call_with_invalid_arguments_is_noted() -> None:
@@ -375,9 +381,9 @@ def test_encode_results_with_images_and_errors_notes_what_changes() -> None:
         ToolResult(call_id="2", name="g", content="no", is_error=True),
     )
     calls = [ToolCall(id=str(number), name="f", arguments={}) for number in (1, 2)]
-    asked = Message("assistant", tuple(calls))
+    call_message = Message("assistant", tuple(calls))
     messages, notes = encode_messages(
-        asked, Message("tool", results[:1]), Message("tool", results[1:]), HELLO
+        call_message, Message("tool", results[:1]), Message("tool", results[1:]), HELLO
     )
     assert messages[1:] == [
         {"role": "tool", "tool_name": "f", "content": "Look"},
@@ -575,14 +581,14 @@ def test_thinking_of_each_kind_is_decoded_and_restored(think: Any, thinking: Thi
 def test_encode_effort_of_another_api_depends_on_the_model(
     thinking: Thinking, model: str, think: Any, is_noted: bool
 ) -> None:
-    """A model that cannot think refuses the wish, and one that can does not need it."""
+    """A model that cannot reason refuses the setting; one that can does not need it."""
     sent = WIRE.encode_request(Request(model=model, messages=(), thinking=thinking))
     assert sent.body.get("think") == think
     assert bool(sent.notes) is is_noted
 
 
 @pytest.mark.parametrize(
-    ("given", "form"),
+    ("value", "form"),
     [
         ("json", ResponseFormat()),
         (SCHEMA, ResponseFormat(SCHEMA)),
@@ -591,11 +597,11 @@ def test_encode_effort_of_another_api_depends_on_the_model(
     ],
 )
 def test_response_format_of_each_kind_is_decoded_and_restored(
-    given: Any, form: ResponseFormat | None
+    value: Any, form: ResponseFormat | None
 ) -> None:
-    request = decode({"model": "m", "messages": [], "format": given})
+    request = decode({"model": "m", "messages": [], "format": value})
     assert request.response_format == form
-    assert WIRE.encode_request(request).body.get("format") == (given or None)
+    assert WIRE.encode_request(request).body.get("format") == (value or None)
 
 
 @pytest.mark.parametrize(
@@ -817,8 +823,8 @@ def encode_stream(events: Iterable[Event], envelope: Envelope = ENVELOPE) -> lis
 
 def test_encode_stream_writes_one_line_per_event() -> None:
     assert encode_stream(EVENTS) == [
-        {**HEAD, "message": {"role": "assistant", **said}, "done": False}
-        for said in (
+        {**HEAD, "message": {"role": "assistant", **message}, "done": False}
+        for message in (
             {"content": "", "thinking": "Hm."},
             {"content": "", "tool_calls": [CALL]},
             {"content": "Hi\u2028 æ\x85"},
@@ -852,8 +858,8 @@ def test_encode_generate_stream_writes_responses() -> None:
         {**HEAD, "response": "", **END, **counts},
     ]
     whole = WIRE.encode_reply(fold(events), envelope)
-    said = {"response": "Hi", "thinking": "Hm.", "image": PIXEL}
-    assert whole == {**HEAD, **said, **END, **counts}
+    message = {"response": "Hi", "thinking": "Hm.", "image": PIXEL}
+    assert whole == {**HEAD, **message, **END, **counts}
 
 
 @pytest.mark.parametrize("calls", [[], [{"id": "x"}, {}]])
@@ -861,16 +867,16 @@ def test_encode_generate_stream_writes_responses() -> None:
 def test_encode_reply_for_the_same_api_restores_the_body(
     calls: list[dict[str, Any]], reason: str
 ) -> None:
-    made = [
+    tool_calls = [
         {**call, "function": {"index": index, "name": "f", "arguments": {"a": 1}, "more": 2}}
         for index, call in enumerate(calls)
     ]
-    beside = {"tool_calls": made} if made else {}
+    call_field = {"tool_calls": tool_calls} if tool_calls else {}
     body = {
         **HEAD,
         "remote_model": "r",
         "remote_host": "h",
-        "message": {"role": "assistant", "content": "a", "thinking": "b", **beside},
+        "message": {"role": "assistant", "content": "a", "thinking": "b", **call_field},
         **END,
         "done_reason": reason,
         "eval_duration": 7,
@@ -882,14 +888,14 @@ def test_encode_reply_for_the_same_api_restores_the_body(
         lost = [note.message for note in wire.find_losses(reply) if wire is not WIRE]
         assert all("`function`;" in message for message in lost)
     lines = [{**body, "message": {"role": "assistant", "content": ""}}]
-    if made:
-        said = {"role": "assistant", "content": "", **beside}
-        lines = [{**HEAD, "remote_host": "h", "message": said, "done": False}, *lines]
+    if tool_calls:
+        message = {"role": "assistant", "content": "", **call_field}
+        lines = [{**HEAD, "remote_host": "h", "message": message, "done": False}, *lines]
     events = decode_stream(encode_lines(lines))
     assert fold(events).notes == ()
     last = encode_stream(events)
     assert last[-1] == lines[-1]
-    assert [call for line in last for call in line["message"].get("tool_calls", ())] == made
+    assert [call for line in last for call in line["message"].get("tool_calls", ())] == tool_calls
 
 
 @pytest.mark.parametrize("reason", ["filter", "refusal", "error", "pause"])
@@ -960,12 +966,12 @@ def test_decode_mutated_stream_never_raises() -> None:
 
 @contextmanager
 def open_client(status: int, body: bytes) -> Generator[tuple[ollama.Client, Asked]]:
-    """A client of a server that gives this answer, and what it was asked."""
+    """Open a client of a server with this response; yield it and the requests."""
     with (
-        answering(status, body, WIRE.content_type) as (url, asked),
+        answering(status, body, WIRE.content_type) as (url, requests),
         ollama.Client(host=url) as client,
     ):
-        yield client, asked
+        yield client, requests
 
 
 def get_weather(city: str) -> str:
@@ -1001,9 +1007,9 @@ def build_arguments(**fields: Any) -> dict[str, Any]:
 
 def test_sdk_parses_stream() -> None:
     data = b"".join(map(WIRE.stream_encoder(ENVELOPE).feed, EVENTS))
-    with open_client(200, data) as (client, asked):
+    with open_client(200, data) as (client, requests):
         parts = list(client.chat(**build_arguments(stream=True)))
-    check_request(*asked[0], stream=True)
+    check_request(*requests[0], stream=True)
     assert "".join(part.message.content or "" for part in parts) == "Hi\u2028 æ\x85"
     assert "".join(part.message.thinking or "" for part in parts) == "Hm."
     calls = [call for part in parts for call in part.message.tool_calls or ()]
@@ -1019,14 +1025,14 @@ def test_sdk_parses_stream() -> None:
 
 
 def test_sdk_second_turn_gives_the_first_reply_back() -> None:
-    """A second turn: the model's message as the SDK has it, and a result."""
+    """Send the model's message as the SDK holds it, and a result."""
     data = json.dumps(WIRE.encode_reply(fold(EVENTS), ENVELOPE)).encode()
-    with open_client(200, data) as (client, asked):
+    with open_client(200, data) as (client, requests):
         first = client.chat(**build_arguments())
-        check_request(*asked[0], stream=False)
+        check_request(*requests[0], stream=False)
         result = {"role": "tool", "tool_name": "get_weather", "content": "Sunny"}
         client.chat(**build_arguments(messages=[first.message, result]))
-    model, tool = decode(asked[1][1]).messages
+    model, tool = decode(requests[1][1]).messages
     assert model.parts == (Reasoning("Hm."), Text("Hi\u2028 æ\x85"), OSLO)
     assert tool.parts == (SUNNY,)
 
@@ -1035,12 +1041,12 @@ def test_sdk_parses_generate_reply() -> None:
     envelope = Envelope(decode({"model": "m", "prompt": "a"}), "r1", 1_700_000_000)
     events: list[Event] = [ReasoningDelta("Hm."), TextDelta("Hi"), Finish("length")]
     data = b"".join(map(WIRE.stream_encoder(envelope).feed, events))
-    with open_client(200, data) as (client, asked):
+    with open_client(200, data) as (client, requests):
         parts = list(client.generate(model="m", prompt="a", system="b", stream=True))
     assert "".join(part.response or "" for part in parts) == "Hi"
     assert "".join(part.thinking or "" for part in parts) == "Hm."
     assert parts[-1].done_reason == "length"
-    path, body = asked[0]
+    path, body = requests[0]
     assert path == "/api/generate"
     assert [message.role for message in decode(body).messages] == ["system", "user"]
     with open_client(200, json.dumps(WIRE.encode_reply(fold(events), envelope)).encode()) as (

@@ -21,13 +21,13 @@ INSIDE = MARGIN + SIDE + 32
 THERE, BACK = 104, 232
 """Where the two rows of steps begin."""
 STEPS_THERE = (
-    ("decode", "the client's API", "to one Request", "wires/*/request_decoding.py"),
+    ("decode", "the client's API", "to one Request", "wires/*/request.py"),
     ("plan", "native, prompt", "or constrained", "engine/plan.py"),
     ("prompt", "tools as the model", "knows them", "engine/prompt.py"),
     ("send", "in the upstream's", "own API", "upstream/client.py"),
 )
 STEPS_BACK = (
-    ("encode", "as a stream, in the", "client's API", "wires/*/reply_encoding.py"),
+    ("encode", "as a stream, in the", "client's API", "wires/*/reply.py"),
     ("recover", "not usable? then", "what to ask next", "engine/recovery.py"),
     ("validate", "names, arguments,", "schema", "calls/resolution.py"),
     ("parse", "finds calls in text,", f"in {len(DIALECTS)} dialects", "dialects/parser.py"),

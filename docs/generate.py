@@ -122,7 +122,7 @@ def asks(*messages: Message, **fields: Any) -> Request:
 
 
 def _requests() -> dict[str, Request]:
-    """What a client may ask for, one thing at a time."""
+    """Return one request for each feature."""
     tools = (Tool(name="a"), Tool(name="b"), Tool(name="c"))
     call = ToolCall(id="call_1", name="a", arguments={})
     user = Message("user", (Text("Hi"),))
@@ -137,11 +137,9 @@ def _requests() -> dict[str, Request]:
     settings = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
     return {
         "no tool may be called": offered(tool_choice=ToolChoice("none")),
-        "some tool has to be called": offered(tool_choice=ToolChoice("required")),
-        "one tool has to be called": offered(tool_choice=ToolChoice("required", ("a",))),
-        "one of two tools has to be called": offered(
-            tool_choice=ToolChoice("required", ("a", "b"))
-        ),
+        "a tool must be called": offered(tool_choice=ToolChoice("required")),
+        "one given tool must be called": offered(tool_choice=ToolChoice("required", ("a",))),
+        "one of two tools must be called": offered(tool_choice=ToolChoice("required", ("a", "b"))),
         "two of three tools may be called": offered(tool_choice=ToolChoice("auto", ("a", "b"))),
         "one call at a time": offered(parallel_tool_calls=False),
         "strict tools": asks(user, tools=(Tool(name="a", strict=True),)),
@@ -149,45 +147,49 @@ def _requests() -> dict[str, Request]:
         "tools in namespaces": asks(user, tools=(Tool(name="a", namespace="n"),)),
         "a name like `files.read`": asks(user, tools=(Tool(name="files.read"),)),
         "a result that is an error": answered(content="no", is_error=True),
-        "a picture in a result": answered(content=(Image(data="AA=="),)),
-        "a picture by address": asks(Message("user", (Image(url="https://example.org/a.png"),))),
+        "an image in a result": answered(content=(Image(data="AA=="),)),
+        "an image by URL": asks(Message("user", (Image(url="https://example.org/a.png"),))),
         "a PDF": asks(Message("user", (Document(data="AA==", media_type="application/pdf"),))),
-        "a text from elsewhere": asks(Message("user", (Document("text", "title"),))),
+        "a text document": asks(Message("user", (Document("text", "title"),))),
         "signed reasoning in the history": asks(
             user, Message("assistant", (Reasoning("a", "c2ln"),))
         ),
-        "other reasoning in the history": asks(user, Message("assistant", (Reasoning("a"), call))),
-        "a developer's message": asks(Message("developer", (Text("a"),)), user),
+        "unsigned reasoning in the history": asks(
+            user, Message("assistant", (Reasoning("a"), call))
+        ),
+        "a developer message": asks(Message("developer", (Text("a"),)), user),
         "instructions within the conversation": asks(user, Message("system", (Text("a"),)), user),
-        "an answer in a schema": asks(user, response_format=ResponseFormat({"type": "object"})),
-        "an answer in any JSON": asks(user, response_format=ResponseFormat()),
-        "effort": asks(user, thinking=Thinking(effort="low")),
-        "a budget for thinking": asks(user, thinking=Thinking(enabled=True, budget=50)),
+        "structured output with a schema": asks(
+            user, response_format=ResponseFormat({"type": "object"})
+        ),
+        "any JSON as output": asks(user, response_format=ResponseFormat()),
+        "reasoning effort": asks(user, thinking=Thinking(effort="low")),
+        "reasoning budget": asks(user, thinking=Thinking(enabled=True, budget=50)),
         "stop sequences": asks(user, stop=("END",)),
-        "a user's id": asks(user, metadata={"user_id": "u"}),
+        "user id": asks(user, metadata={"user_id": "u"}),
         **{f"`{key}`": asks(user, sampling={key: 1}) for key in settings},
     }
 
 
 def wires_page() -> str:
-    """What each API has words for, found by trying."""
+    """Return the table of the features that each API supports."""
     lines = [
-        "# What each API can say",
+        "# What each API supports",
         "",
-        "Found by writing each request in each API's words (`make docs`). What cannot be said is left out",
-        "or said otherwise, and always noted: this is what the notes say.",
+        "Each cell is made by encoding a request for the API (`make docs`): **yes**, or the notes on what",
+        "was dropped or expressed in another way. See [Add a wire](add-a-wire.md) for how wires work.",
         "",
         f"| | {' | '.join(wire.title for wire in WIRES.values())} |",
         "|---" * (len(WIRES) + 1) + "|",
     ]
-    for what, request in _requests().items():
+    for feature, request in _requests().items():
         cells = [_remarks(wire.encode_request(request).notes) for wire in WIRES.values()]
-        lines.append(f"| {what} | {' | '.join(cells)} |")
+        lines.append(f"| {feature} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
 def _remarks(notes: tuple[Note, ...]) -> str:
-    return "; ".join(note.message.replace("|", "\\|") for note in notes) or "yes"
+    return "; ".join(note.message.replace("|", "\\|") for note in notes) or "**yes**"
 
 
 def notes_page() -> str:

@@ -177,7 +177,7 @@ class _OpenCall:
         self._braces.read(piece)
 
     def is_whole(self) -> bool:
-        """Tell whether the pieces so far form a whole object."""
+        """Return True if the pieces so far form a whole object."""
         return self._braces is not None and self._braces.is_closed and not self.freeform
 
     def decode(self) -> tuple[Json | None, str, tuple[str, ...]]:

@@ -25,7 +25,7 @@ _TYPE_NAMES: dict[type[Any], str] = {
     int: "integer",
 }
 PRIVATE = "~"
-"""Begins a key of an `extra` that is a wire's own reminder: other APIs drop it without a note."""
+"""Prefix of keys in an `extra` that only its own API needs: others drop them without a note."""
 ARGUMENTS_TEXT = f"{PRIVATE}arguments"
 """In the `extra` of a call: the JSON text of its arguments, if encoding them would change it."""
 HOSTED_TOOLS = f"{PRIVATE}tools"
@@ -178,7 +178,7 @@ class Fields:
 
 
 def nest(key: str, fields: Json | list[Any]) -> Json:
-    """Return {key: fields}, or {} where there are no fields: what remains of an inner object."""
+    """Return {key: fields}, or {} if there are no fields."""
     return {key: fields} if fields else {}
 
 

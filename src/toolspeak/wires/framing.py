@@ -1,10 +1,11 @@
-"""Frames in a stream of bytes, however it is cut: server-sent events, lines, and JSON in a row.
+"""Splits a stream of bytes into frames, wherever it is cut: server-sent events, JSON lines, or the
+objects of a JSON array.
 
 event: message_start
-data: {"type": "message_start"}        ->    Frame("message_start", '{"type": …}')
+data: {"type": "message_start"}        ->    Frame('{"type": …}', "message_start")
 
-: a comment, which is no frame
-data: [DONE]
+: a comment, which is ignored
+data: [DONE]                           ->    Frame("[DONE]")
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_FRAME = 64_000_000
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """What one frame says, and what kind of event it is where the framing tells."""
+    """The data of one frame, and the type of its event if the framing has types."""
 
     data: str | bytes
     event: str = ""
@@ -38,14 +39,14 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Framing(Protocol):
-    """Takes bytes as they come; gives whole frames."""
+    """Buffers bytes and returns whole frames."""
 
     def feed(self, data: bytes) -> Iterable[Frame]: ...
 
     def finish(self) -> Iterable[Frame]: ...
 
     def write(self, frame: Frame) -> bytes:
-        """A frame as it would come."""
+        """Return a frame as bytes of a stream."""
         ...
 
 
@@ -53,11 +54,11 @@ class _Lines:
     """Lines that end in LF, CR or both, without their ends."""
 
     def __init__(self) -> None:
-        self.begun: list[bytes] = []
-        """The pieces of a line whose end has not come."""
+        self.buffer: list[bytes] = []
+        """The pieces of an incomplete line."""
         self._size = 0
         self.after_return = False
-        """What comes next may be the rest of a line's end."""
+        """The last byte was CR, so a following LF belongs to the same line end."""
 
     def feed(self, data: bytes) -> list[bytes]:
         if not data:
@@ -68,57 +69,59 @@ class _Lines:
         lines = data.splitlines()
         is_whole = data.endswith((b"\n", b"\r"))
         last = b"" if is_whole or not lines else lines.pop()
-        if lines and self.begun:
-            lines[0] = self.rest() + lines[0]
+        if lines and self.buffer:
+            lines[0] = self.flush() + lines[0]
         if last:
-            self.begun.append(last)
+            self.buffer.append(last)
             self._size += len(last)
             if self._size > MAX_FRAME:
-                raise WireError(f"a line of more than {MAX_FRAME} bytes")
+                raise WireError(f"the line has more than {MAX_FRAME} bytes")
         return lines
 
-    def rest(self) -> bytes:
-        rest = b"".join(self.begun)
-        self.begun, self._size = [], 0
+    def flush(self) -> bytes:
+        """Return the incomplete line."""
+        rest = b"".join(self.buffer)
+        self.buffer, self._size = [], 0
         return rest
 
 
 class ServerSentEvents:
-    """`text/event-stream`, as the HTML standard has it; an event that the stream ends in counts."""
+    """`text/event-stream` as the HTML standard defines it, except that an event at the end of the
+    stream need not be terminated."""
 
     def __init__(self) -> None:
         self._lines = _Lines()
         self._data: list[bytes] = []
         self._size = 0
         self._event = b""
-        self._first = True
+        self._is_first = True
 
     def feed(self, data: bytes) -> Iterable[Frame]:
         lines = self._lines
-        begun = self._first or self._data or self._event or lines.begun or lines.after_return
-        if not begun and _is_one_event(data):
+        is_inside = self._is_first or self._data or self._event or lines.buffer
+        if not is_inside and not lines.after_return and _is_one_event(data):
             return (Frame(data[6:-2]),)
-        return self._all(data)
+        return self._feed_lines(data)
 
     def finish(self) -> Iterable[Frame]:
-        rest = self._lines.rest()
+        rest = self._lines.flush()
         if rest:
-            yield from self._line(rest)
-        yield from self._line(b"")
+            yield from self._feed_line(rest)
+        yield from self._feed_line(b"")
 
     def write(self, frame: Frame) -> bytes:
         data = frame.bytes.replace(b"\n", b"\ndata: ")
         event = b"event: %b\n" % frame.event.encode() if frame.event else b""
         return b"%bdata: %b\n\n" % (event, data)
 
-    def _all(self, data: bytes) -> Iterator[Frame]:
+    def _feed_lines(self, data: bytes) -> Iterator[Frame]:
         for line in self._lines.feed(data):
-            yield from self._line(line)
+            yield from self._feed_line(line)
 
-    def _line(self, line: bytes) -> Iterator[Frame]:
-        if self._first:
+    def _feed_line(self, line: bytes) -> Iterator[Frame]:
+        if self._is_first:
             line = line.removeprefix(codecs.BOM_UTF8)
-            self._first = False
+            self._is_first = False
         if not line:
             if self._data:
                 yield Frame(b"\n".join(self._data), self._event.decode("utf-8", "replace"))
@@ -131,13 +134,13 @@ class ServerSentEvents:
             self._data.append(value)
             self._size += len(value)
             if self._size > MAX_FRAME:
-                raise WireError(f"an event of more than {MAX_FRAME} bytes")
+                raise WireError(f"the event has more than {MAX_FRAME} bytes")
         elif field == b"event":
             self._event = value
 
 
 def _is_one_event(data: bytes) -> bool:
-    """Whether this is one whole event without a name, and nothing else, as nearly all are."""
+    """Return True for exactly one whole event without a type: a fast path for most chunks."""
     return (
         data[:6] == b"data: "
         and data.find(b"\n") == len(data) - 2
@@ -147,7 +150,7 @@ def _is_one_event(data: bytes) -> bool:
 
 
 class JsonLines:
-    """One JSON value on each line."""
+    """One JSON value per line."""
 
     def __init__(self) -> None:
         self._lines = _Lines()
@@ -158,7 +161,7 @@ class JsonLines:
                 yield Frame(line)
 
     def finish(self) -> Iterator[Frame]:
-        rest = self._lines.rest()
+        rest = self._lines.flush()
         if rest.strip():
             yield Frame(rest)
 
@@ -167,19 +170,19 @@ class JsonLines:
 
 
 class BraceCounter:
-    """Counts the braces of JSON as it arrives, without those in texts."""
+    """Counts the braces of JSON as it arrives, except for those inside strings."""
 
     __slots__ = ("_escaped", "_in_string", "depth", "is_closed")
 
     def __init__(self) -> None:
         self.depth = 0
         self.is_closed = False
-        """An object was opened, and closed again."""
+        """An object was opened and closed again."""
         self._in_string = self._escaped = False
 
     def read(self, text: str) -> list[tuple[int, int]]:
-        """Where in this text each outermost object begins and ends: from 0 if it began before, and
-        up to -1 if it goes on."""
+        """Return the start and end of each outermost object in this text: the start is 0 if the
+        object began earlier, the end is -1 if it continues."""
         found: list[tuple[int, int]] = []
         start = 0
         skipped = 0 if self._escaped else -1
@@ -208,13 +211,13 @@ class BraceCounter:
 
 
 class JsonArray:
-    """The objects of one array, each as soon as it is whole: `[{…}, {…}]`."""
+    """The objects of one array, each as soon as it is complete: `[{…}, {…}]`."""
 
     def __init__(self) -> None:
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
         self._braces = BraceCounter()
-        self._begun: list[str] = []
-        """The pieces of an object whose end has not come."""
+        self._buffer: list[str] = []
+        """The pieces of an incomplete object."""
         self._size = 0
 
     def feed(self, data: bytes) -> Iterator[Frame]:
@@ -222,8 +225,8 @@ class JsonArray:
 
     def finish(self) -> Iterator[Frame]:
         yield from self._scan(self._text.decode(b"", final=True))
-        if self._begun:
-            yield Frame("".join(self._begun))
+        if self._buffer:
+            yield Frame("".join(self._buffer))
 
     def write(self, frame: Frame) -> bytes:
         return b"[%b]" % frame.bytes
@@ -231,32 +234,32 @@ class JsonArray:
     def _scan(self, text: str) -> Iterator[Frame]:
         for start, end in self._braces.read(text):
             if end >= 0:
-                yield Frame("".join(self._begun) + text[start:end])
-                self._begun, self._size = [], 0
+                yield Frame("".join(self._buffer) + text[start:end])
+                self._buffer, self._size = [], 0
                 continue
-            self._begun.append(text[start:])
+            self._buffer.append(text[start:])
             self._size += len(text) - start
             if self._size > MAX_FRAME:
-                raise WireError(f"an object of more than {MAX_FRAME} characters")
+                raise WireError(f"the object has more than {MAX_FRAME} characters")
 
 
 def decode_json(data: bytes | str) -> Any:
-    """The value that a body or a frame holds."""
+    """Parse a body or a frame."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         pass
     try:
-        # Lone surrogates, which are no text but do come.
+        # Some upstreams send lone surrogates, which msgspec rejects.
         return json.loads(data)
     except ValueError as error:
         raise WireError(f"not valid JSON: {error}") from None
     except RecursionError:
-        raise WireError("nested too deep to be read") from None
+        raise WireError("the JSON is nested too deeply") from None
 
 
 def encode_json(value: Any) -> bytes:
-    """A value as compact JSON."""
+    """Return a value as compact JSON."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -264,7 +267,7 @@ def encode_json(value: Any) -> bytes:
 
 
 def encode_line(value: Any) -> bytes:
-    """A value as JSON that is one line to everybody: some clients end lines where Unicode does."""
+    """Return a value as JSON on one line, also for clients that split lines at Unicode's ends."""
     data = encode_json(value)
     if not data.isascii():
         for end, escaped in _LINE_ENDS.items():
@@ -273,6 +276,6 @@ def encode_line(value: Any) -> bytes:
 
 
 def encode_sse(value: Any, event: str = "") -> bytes:
-    """One server-sent event."""
+    """Return a value as one server-sent event."""
     data = b"data: " + encode_line(value) + b"\n\n"
     return b"event: " + event.encode() + b"\n" + data if event else data

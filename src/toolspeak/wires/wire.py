@@ -48,7 +48,7 @@ _PART_ORDER: dict[type[Part], int] = {Reasoning: 0, Text: 1, ToolCall: 2}
 
 
 class Envelope(Struct, frozen=True):
-    """What an encoded reply needs beside the events."""
+    """The values that an encoded reply needs beside the events."""
 
     request: Request
     id: str = ""
@@ -129,9 +129,9 @@ class Wire(Struct, frozen=True, kw_only=True):
     """Return the text of a frame that holds nothing else; None for any other frame. A fast path
     for most of a stream, once a reply has started."""
     is_frame_wanted: Callable[[Any, Request], bool] = _want_every_frame
-    """Tell whether the client asked for this frame, and not only the gateway."""
+    """Returns False for a frame that only the gateway asked for, not the client."""
     can_forward: Callable[[Any, Reply], bool] = _never_forward
-    """Tell whether the upstream's reply can be forwarded unchanged."""
+    """Returns True if the upstream's reply can be forwarded unchanged."""
     set_context_window: Callable[[Json, int], Json] | None = None
     """Ask in a request for a context window of so many tokens, where the upstream would truncate a
     longer prompt silently."""
@@ -143,7 +143,7 @@ class Wire(Struct, frozen=True, kw_only=True):
         return API_NAMES[self.name]
 
     def has_input(self, request: Request) -> bool:
-        """Tell whether there is anything to reply to in a request of this API."""
+        """Return True if the request contains anything to reply to."""
         if self.has_system_field:
             return any(message.role not in ("system", "developer") for message in request.messages)
         return bool(request.messages) or bool(request.extra.get("previous_response_id"))
@@ -187,7 +187,7 @@ def _is_signed(part: Part) -> bool:
 
 
 def _is_mixed(parts: tuple[Part, ...]) -> bool:
-    """Tell whether the order is other than reasoning, text, calls."""
+    """Return True if the order is not reasoning, text, calls."""
     ranks = [_PART_ORDER[type(part)] for part in parts if type(part) in _PART_ORDER]
     return ranks != sorted(ranks)
 
@@ -295,7 +295,7 @@ class StreamDecoder:
             else:
                 value = decode_json(frame.data)
                 yield from self._decode_value(frame.event, value)
-            # After a failure, nobody iterates any further.
+            # After a failure, the caller stops iterating before this.
             if self._can_forward and self._can_forward(value):
                 self.forwarded.append(self._framing.write(frame))
 

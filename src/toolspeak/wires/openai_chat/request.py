@@ -139,7 +139,7 @@ class ChatRequestEncoder(RequestEncoder):
 
     def _encode_messages(self, messages: Iterable[Message]) -> Iterator[Json]:
         """Encode all messages. Images in results become a user's message after the last result of
-        the turn: only users may send images, and nothing may stand between results."""
+        the turn: only users may send images, and nothing may come between results."""
         shown: list[Json] = []
         for index, message in enumerate(messages):
             rest: Sequence[Part] = message.parts
@@ -400,7 +400,7 @@ def _are_calls(value: Any) -> bool:
 
 
 def _is_flat(call: Json) -> bool:
-    """Tell whether a call has its name beside its id, as some clients write it."""
+    """Return True if a call has its name beside its id, as some clients write it."""
     return isinstance(call.get("name"), str) and "function" not in call
 
 

@@ -1,4 +1,4 @@
-"""Conversations that every pair of wires has to carry, and what they mean, whatever the wire."""
+"""Conversations that every pair of wires must carry, and functions to compare them across APIs."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ class Scenario(Struct, frozen=True):
     reply: tuple[Event, ...]
 
 
-def said(text: str) -> Message:
+def user_message(text: str) -> Message:
     return Message("user", (Text(text),))
 
 
-def call(identity: str, name: str = "get_weather", **arguments: Any) -> ToolCall:
+def make_call(identity: str, name: str = "get_weather", **arguments: Any) -> ToolCall:
     return ToolCall(id=identity, name=name, arguments=arguments)
 
 
-def answer(*events: Event, reason: Any = "stop") -> tuple[Event, ...]:
+def reply_events(*events: Event, reason: Any = "stop") -> tuple[Event, ...]:
     return (Started("", "m"), *events, Finish(reason, None, USAGE))
 
 
-def called(index: int, made: ToolCall, size: int = 5) -> Iterable[Event]:
-    """A call whose arguments come in pieces, or in none."""
+def call_events(index: int, made: ToolCall, size: int = 5) -> Iterable[Event]:
+    """Return a call with its arguments in pieces, or without any if it has none."""
     yield CallStart(index, made.id, made.name, "native")
     text = made.arguments_json if made.arguments else ""
     for at in range(0, len(text), size):
@@ -78,37 +78,47 @@ def called(index: int, made: ToolCall, size: int = 5) -> Iterable[Event]:
     yield CallEnd(index, made)
 
 
-def asks(*messages: Message, **fields: Any) -> Request:
+def make_request(*messages: Message, **fields: Any) -> Request:
     given: dict[str, Any] = {"tools": TOOLS, "stream": True, **fields}
     return Request(model="m", messages=messages, max_tokens=500, **given)
 
 
 OSLO, PARIS, CLOCK = (
-    call("call_a", city="Oslo", days=3),
-    call("call_b", city="Paris"),
-    call("call_c", "now"),
+    make_call("call_a", city="Oslo", days=3),
+    make_call("call_b", city="Paris"),
+    make_call("call_c", "now"),
 )
-HELLO = answer(TextDelta("Hel"), TextDelta("lo."))
+HELLO = reply_events(TextDelta("Hel"), TextDelta("lo."))
 
 SCENARIOS = [
     Scenario(
-        "no tools", asks(Message("system", (Text("Be brief."),)), said("Hi"), tools=None), HELLO
+        "no tools",
+        make_request(Message("system", (Text("Be brief."),)), user_message("Hi"), tools=None),
+        HELLO,
     ),
-    Scenario("one call", asks(said("Weather in Oslo?")), answer(*called(0, OSLO), reason="calls")),
+    Scenario(
+        "one call",
+        make_request(user_message("Weather in Oslo?")),
+        reply_events(*call_events(0, OSLO), reason="calls"),
+    ),
     Scenario(
         "parallel calls",
-        asks(said("Oslo and Paris?")),
-        answer(*called(0, OSLO), *called(1, PARIS), *called(2, CLOCK), reason="calls"),
+        make_request(user_message("Oslo and Paris?")),
+        reply_events(
+            *call_events(0, OSLO), *call_events(1, PARIS), *call_events(2, CLOCK), reason="calls"
+        ),
     ),
     Scenario(
         "call and text",
-        asks(said("Weather?")),
-        answer(TextDelta("Let me "), TextDelta("look."), *called(0, OSLO), reason="calls"),
+        make_request(user_message("Weather?")),
+        reply_events(
+            TextDelta("Let me "), TextDelta("look."), *call_events(0, OSLO), reason="calls"
+        ),
     ),
     Scenario(
         "results",
-        asks(
-            said("Oslo, Paris, and the time?"),
+        make_request(
+            user_message("Oslo, Paris, and the time?"),
             Message("assistant", (Text("Looking."), OSLO, PARIS, CLOCK)),
             Message(
                 "tool",
@@ -129,13 +139,13 @@ SCENARIOS = [
     ),
     Scenario(
         "reasoning",
-        asks(
-            said("Weather?"),
+        make_request(
+            user_message("Weather?"),
             Message("assistant", (Reasoning("The user asks.", "c2ln"), OSLO)),
             Message("tool", (ToolResult(call_id="call_a", name="get_weather", content="Sunny"),)),
             thinking=Thinking(enabled=True, effort="high"),
         ),
-        answer(
+        reply_events(
             ReasoningDelta("It is "),
             ReasoningDelta("sunny."),
             ReasoningDelta("", "bW9yZQ=="),
@@ -144,28 +154,34 @@ SCENARIOS = [
     ),
     Scenario(
         "forced choice",
-        asks(said("Weather?"), tool_choice=ToolChoice("required", ("get_weather",))),
-        answer(*called(0, OSLO), reason="calls"),
+        make_request(
+            user_message("Weather?"), tool_choice=ToolChoice("required", ("get_weather",))
+        ),
+        reply_events(*call_events(0, OSLO), reason="calls"),
     ),
     Scenario(
         "any tool, one at a time",
-        asks(said("Weather?"), tool_choice=ToolChoice("required"), parallel_tool_calls=False),
-        answer(*called(0, OSLO), reason="calls"),
+        make_request(
+            user_message("Weather?"), tool_choice=ToolChoice("required"), parallel_tool_calls=False
+        ),
+        reply_events(*call_events(0, OSLO), reason="calls"),
     ),
-    Scenario("no tool", asks(said("Weather?"), tool_choice=ToolChoice("none")), HELLO),
+    Scenario(
+        "no tool", make_request(user_message("Weather?"), tool_choice=ToolChoice("none")), HELLO
+    ),
     Scenario(
         "one of two tools",
-        asks(
-            said("Weather?"),
+        make_request(
+            user_message("Weather?"),
             tools=(*TOOLS, Tool(name="other", description="Another.", parameters=NOW.parameters)),
             tool_choice=ToolChoice("required", ("get_weather", "now")),
         ),
-        answer(*called(0, CLOCK), reason="calls"),
+        reply_events(*call_events(0, CLOCK), reason="calls"),
     ),
     Scenario(
         "structured output",
-        asks(
-            said("Weather, as JSON."),
+        make_request(
+            user_message("Weather, as JSON."),
             tools=None,
             response_format=ResponseFormat(
                 {
@@ -178,37 +194,41 @@ SCENARIOS = [
                 strict=True,
             ),
         ),
-        answer(TextDelta('{"sky": '), TextDelta('"blue"}')),
+        reply_events(TextDelta('{"sky": '), TextDelta('"blue"}')),
     ),
     Scenario(
         "unicode",
-        asks(said("Das Wetter in Ø? 天气 \U0001f326\u2028")),
-        answer(
+        make_request(user_message("Das Wetter in Ø? 天气 \U0001f326\u2028")),
+        reply_events(
             TextDelta("\U0001f326 天"),
             TextDelta('气 \u2028"\\\n'),
-            *called(0, call("call_u", city='Tromsø \U0001f30d\n"x"'), size=3),
+            *call_events(0, make_call("call_u", city='Tromsø \U0001f30d\n"x"'), size=3),
             reason="calls",
         ),
     ),
-    Scenario("empty arguments", asks(said("Time?")), answer(*called(0, CLOCK), reason="calls")),
+    Scenario(
+        "empty arguments",
+        make_request(user_message("Time?")),
+        reply_events(*call_events(0, CLOCK), reason="calls"),
+    ),
     Scenario(
         "many turns",
-        asks(
+        make_request(
             Message("system", (Text("Be brief."),)),
-            said("Oslo?"),
+            user_message("Oslo?"),
             Message("assistant", (OSLO,)),
             Message("tool", (ToolResult(call_id="call_a", name="get_weather", content="Sunny"),)),
             Message("assistant", (Text("Sunny."),)),
-            said("And Paris?"),
+            user_message("And Paris?"),
             Message("assistant", (Text("One moment."), PARIS)),
             Message("tool", (ToolResult(call_id="call_b", name="get_weather", content="Rain"),)),
-            said("Thanks, in one word?"),
+            user_message("Thanks, in one word?"),
         ),
-        answer(TextDelta("Rain.")),
+        reply_events(TextDelta("Rain.")),
     ),
     Scenario(
         "pictures and papers",
-        asks(
+        make_request(
             Message(
                 "user",
                 (
@@ -224,8 +244,8 @@ SCENARIOS = [
     ),
     Scenario(
         "settings",
-        asks(
-            said("Hi"),
+        make_request(
+            user_message("Hi"),
             tools=None,
             stop=("END", "STOP"),
             sampling={
@@ -239,23 +259,23 @@ SCENARIOS = [
             metadata={"user_id": "u1"},
             stream=False,
         ),
-        answer(TextDelta("Hello."), reason="length"),
+        reply_events(TextDelta("Hello."), reason="length"),
     ),
     Scenario(
         "a developer's word in between",
-        asks(
+        make_request(
             Message("system", (Text("Be brief."),)),
-            said("Hi"),
+            user_message("Hi"),
             Message("assistant", (Text("Hello."),)),
             Message("developer", (Text("Speak French."),)),
-            said("Again"),
+            user_message("Again"),
         ),
-        answer(TextDelta("Bonjour.")),
+        reply_events(TextDelta("Bonjour.")),
     ),
     Scenario(
         "strict tools",
-        asks(
-            said("Weather?"),
+        make_request(
+            user_message("Weather?"),
             tools=(Tool(name="get_weather", parameters=WEATHER.parameters, strict=True),),
         ),
         HELLO,
@@ -263,11 +283,11 @@ SCENARIOS = [
 ]
 
 
-# What a conversation means, whatever the wire.
+# Comparing across APIs.
 
 
-def facets(request: Request) -> dict[str, Any]:
-    """What a request asks for, in pieces that can be compared one by one."""
+def describe_request(request: Request) -> dict[str, Any]:
+    """Return the features of a request by name, independent of its API."""
     identities: dict[str, int] = {}
     found: dict[str, Any] = {
         "model": request.model,
@@ -290,41 +310,41 @@ def facets(request: Request) -> dict[str, Any]:
             if message.role in ("system", "developer"):
                 system.append(part.text if isinstance(part, Text) else repr(part))
                 continue
-            kind, meaning = _meaning(part, identities)
+            kind, described = _describe_part(part, identities)
             role = "tool" if isinstance(part, ToolResult) else message.role
-            if kind != "said":
-                found.setdefault(kind, []).append(meaning)
+            if kind != "turn":
+                found.setdefault(kind, []).append(described)
             elif not turns or turns[-1][0] != role:
-                turns.append((role, [meaning]))
+                turns.append((role, [described]))
             else:
-                turns[-1][1].append(meaning)
+                turns[-1][1].append(described)
     return found | {"system": system, "turns": turns}
 
 
-def _meaning(part: Part, identities: dict[str, int]) -> tuple[str, Any]:
+def _describe_part(part: Part, identities: dict[str, int]) -> tuple[str, Any]:
     match part:
         case Text():
-            return "said", part.text
+            return "turn", part.text
         case Reasoning():
             return "reasoning", (part.text, part.signature)
         case Image():
-            return "pictures", (part.url, part.data)
+            return "images", (part.url, part.data)
         case Document():
-            return "papers", (part.data, part.media_type, part.text)
+            return "documents", (part.data, part.media_type, part.text)
         case ToolCall():
             number = identities.setdefault(part.id, len(identities))
-            return "said", (number, part.name, part.arguments)
+            return "turn", (number, part.name, part.arguments)
         case ToolResult():
             number = identities.setdefault(part.call_id, len(identities))
-            pictures = [] if isinstance(part.content, str) else part.content
-            shown = tuple(one.data for one in pictures if isinstance(one, Image))
-            return "said", (number, part.name, part.text, part.is_error, shown)
+            images = [] if isinstance(part.content, str) else part.content
+            shown = tuple(one.data for one in images if isinstance(one, Image))
+            return "turn", (number, part.name, part.text, part.is_error, shown)
         case _:
             return "other", part
 
 
-def meaning(reply: Reply) -> dict[str, Any]:
-    """What a reply says."""
+def describe_reply(reply: Reply) -> dict[str, Any]:
+    """Return the content of a reply, independent of its API."""
     return {
         "text": reply.text,
         "reasoning": reply.reasoning,

@@ -1,4 +1,4 @@
-"""Frames in streams of bytes, cut at every place."""
+"""Frames are the same wherever a stream of bytes is cut."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from toolspeak.wires.framing import (
 )
 
 
-def frames(framing: Framing, pieces: list[bytes]) -> list[tuple[str, str]]:
+def read_frames(framing: Framing, pieces: list[bytes]) -> list[tuple[str, str]]:
     found = [frame for piece in pieces for frame in framing.feed(piece)]
-    return [(frame.event, _text(frame)) for frame in (*found, *framing.finish())]
+    return [(frame.event, _frame_text(frame)) for frame in (*found, *framing.finish())]
 
 
-def _text(frame: Frame) -> str:
+def _frame_text(frame: Frame) -> str:
     return frame.data if isinstance(frame.data, str) else frame.data.decode()
 
 
@@ -55,10 +55,12 @@ EVENTS = [
 
 
 @pytest.mark.parametrize(("data", "expected"), EVENTS, ids=[repr(data) for data, _ in EVENTS])
-def test_server_sent_events(data: bytes, expected: list[tuple[str, str]]) -> None:
+def test_server_sent_events_cut_anywhere_give_frames(
+    data: bytes, expected: list[tuple[str, str]]
+) -> None:
     for size in range(1, len(data) + 2):
         pieces = [data[at : at + size] for at in range(0, len(data), size)]
-        assert frames(ServerSentEvents(), pieces) == expected
+        assert read_frames(ServerSentEvents(), pieces) == expected
 
 
 ARRAYS = [
@@ -75,36 +77,36 @@ ARRAYS = [
 
 
 @pytest.mark.parametrize(("data", "expected"), ARRAYS, ids=[repr(data) for data, _ in ARRAYS])
-def test_arrays(data: bytes, expected: list[str]) -> None:
+def test_json_array_cut_anywhere_gives_objects(data: bytes, expected: list[str]) -> None:
     for size in range(1, len(data) + 1):
         pieces = [data[at : at + size] for at in range(0, len(data), size)]
-        assert [text for _, text in frames(JsonArray(), pieces)] == expected
+        assert [text for _, text in read_frames(JsonArray(), pieces)] == expected
 
 
-def test_lines() -> None:
+def test_json_lines_cut_anywhere_give_lines() -> None:
     data = b'{"a": 1}\n\n{"b": 2}\r\n{"c": 3}'
     for size in range(1, len(data) + 1):
         pieces = [data[at : at + size] for at in range(0, len(data), size)]
-        found = [text for _, text in frames(JsonLines(), pieces)]
+        found = [text for _, text in read_frames(JsonLines(), pieces)]
         assert found == ['{"a": 1}', '{"b": 2}', '{"c": 3}']
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))), st.integers(1, 9))
-def test_what_is_written_is_read(texts: list[str], size: int) -> None:
+def test_encoded_events_are_read_back(texts: list[str], size: int) -> None:
     data = b"".join(encode_sse(text, "e") for text in texts)
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
-    assert [decode_json(text) for _, text in frames(ServerSentEvents(), pieces)] == texts
+    assert [decode_json(text) for _, text in read_frames(ServerSentEvents(), pieces)] == texts
 
 
 @pytest.mark.parametrize("framing", [ServerSentEvents, JsonLines, JsonArray])
 @given(data=st.binary(max_size=200))
-def test_junk_is_no_problem(framing: type[Framing], data: bytes) -> None:
+def test_framing_with_junk_raises_nothing(framing: type[Framing], data: bytes) -> None:
     found = [frame for at in range(len(data)) for frame in framing().feed(data[at : at + 1])]
     assert all(isinstance(frame, Frame) for frame in found)
 
 
 @pytest.mark.parametrize("framing", [ServerSentEvents, JsonLines, JsonArray])
-def test_one_long_frame_in_small_pieces_takes_linear_time(framing: type[Framing]) -> None:
+def test_long_frame_in_small_pieces_takes_linear_time(framing: type[Framing]) -> None:
     def seconds(size: int) -> float:
         reader, piece = framing(), b"x" * 10
         begun = time.process_time()
@@ -117,7 +119,7 @@ def test_one_long_frame_in_small_pieces_takes_linear_time(framing: type[Framing]
     assert large < 8 * small * 3
 
 
-def test_json_that_is_none_says_so() -> None:
+def test_decode_json_with_invalid_json_raises() -> None:
     with pytest.raises(WireError, match="not valid JSON"):
         decode_json(b'{"a": \xff}')
     assert decode_json(encode_json({"a": "\ud800"})) == {"a": "\ud800"}

@@ -1,4 +1,4 @@
-"""Conversations that nobody thought of, and bytes that nobody should send."""
+"""Random conversations survive a round trip; broken requests and replies raise nothing else."""
 
 from __future__ import annotations
 
@@ -17,8 +17,15 @@ from tests.wires import (
     test_openai_chat,
     test_openai_responses,
 )
-from tests.wires.scenarios import SCENARIOS, Scenario, answer, called, facets, meaning
-from tests.wires.test_matrix import SAID, remarks, unsaid
+from tests.wires.scenarios import (
+    SCENARIOS,
+    Scenario,
+    call_events,
+    describe_reply,
+    describe_request,
+    reply_events,
+)
+from tests.wires.test_matrix import NOTE_WORDS, expect_losses, join_notes
 from toolspeak import (
     Event,
     Failure,
@@ -41,7 +48,7 @@ from toolspeak import (
 from toolspeak.wires import WIRES, Envelope, StreamDecoder, Wire
 
 EACH_WIRE = pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
-LOOSE = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+NO_DEADLINE = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 # Conversations.
 
@@ -59,12 +66,12 @@ signatures = st.none() | st.sampled_from(["c2ln", "QUJD"])
 
 @st.composite
 def messages(draw: st.DrawFn) -> tuple[Message, ...]:
-    """A conversation that makes sense: every result follows its call."""
+    """Draw a valid conversation: every result follows its call."""
     found: list[Message] = []
     if draw(st.booleans()):
         found.append(Message("system", (Text(draw(words)),)))
     for turn in range(draw(st.integers(1, 4))):
-        found.append(Message("user", tuple(draw(said_by_user()))))
+        found.append(Message("user", tuple(draw(user_parts()))))
         calls = [
             ToolCall(id=f"call_{turn}_{number}", name=draw(tool_names), arguments=draw(arguments))
             for number in range(draw(st.integers(0, 3)))
@@ -84,7 +91,7 @@ def messages(draw: st.DrawFn) -> tuple[Message, ...]:
 
 
 @st.composite
-def said_by_user(draw: st.DrawFn) -> list[Text | Image]:
+def user_parts(draw: st.DrawFn) -> list[Text | Image]:
     pictures = [Image(data="QUJD", media_type="image/png") for _ in range(draw(st.integers(0, 1)))]
     return [Text(draw(words)), *pictures]
 
@@ -112,24 +119,29 @@ requests = st.builds(
 
 
 @EACH_WIRE
-@LOOSE
+@NO_DEADLINE
 @given(request=requests)
-def test_a_request_comes_back_or_says_what_is_missing(wire: Wire, request: Request) -> None:
+def test_request_round_trip_is_equal_or_noted(wire: Wire, request: Request) -> None:
     sent = wire.encode_request(request)
     read = wire.decode_request(sent.body, model=request.model, stream=request.stream)
-    before, after = facets(request), facets(read)
+    before, after = describe_request(request), describe_request(read)
     for facet in before.keys() | after.keys():
         if facet in ("choice", "parallel") and not request.tools:
             continue
         if before.get(facet) != after.get(facet):
-            assert SAID.get(facet, facet) in remarks(sent.notes), (facet, before, after, sent)
+            assert NOTE_WORDS.get(facet, facet) in join_notes(sent.notes), (
+                facet,
+                before,
+                after,
+                sent,
+            )
 
 
 @EACH_WIRE
-@LOOSE
+@NO_DEADLINE
 @given(request=requests)
-def test_reading_is_stable(wire: Wire, request: Request) -> None:
-    """What a wire has read once, it writes and reads again as the same."""
+def test_request_decoded_again_is_equal(wire: Wire, request: Request) -> None:
+    """A decoded request survives another round trip without notes."""
     options = {"model": request.model, "stream": request.stream}
     once = wire.decode_request(wire.encode_request(request).body, **options)
     again = wire.decode_request(wire.encode_request(once).body, **options)
@@ -142,7 +154,7 @@ def test_reading_is_stable(wire: Wire, request: Request) -> None:
 
 @st.composite
 def replies(draw: st.DrawFn) -> tuple[Event, ...]:
-    """Thoughts, words and calls, in an order that every API has."""
+    """Draw reasoning, text and calls, in an order that every API supports."""
     events: list[Event] = []
     for piece in draw(st.lists(words, max_size=3)):
         events.append(ReasoningDelta(piece))
@@ -152,28 +164,28 @@ def replies(draw: st.DrawFn) -> tuple[Event, ...]:
     count = draw(st.integers(0, 3))
     for index in range(count):
         call = ToolCall(id=f"call_{index}", name=draw(tool_names), arguments=draw(arguments))
-        events += called(index, call, draw(st.integers(1, 9)))
-    return answer(*events, reason="calls" if count else "stop")
+        events += call_events(index, call, draw(st.integers(1, 9)))
+    return reply_events(*events, reason="calls" if count else "stop")
 
 
-def pieces(data: bytes, size: int) -> Iterator[bytes]:
+def split(data: bytes, size: int) -> Iterator[bytes]:
     return (data[at : at + size] for at in range(0, len(data), size))
 
 
 @EACH_WIRE
-@LOOSE
+@NO_DEADLINE
 @given(events=replies(), size=st.integers(1, 40))
-def test_a_reply_comes_back(wire: Wire, events: tuple[Event, ...], size: int) -> None:
+def test_reply_round_trip_is_equal(wire: Wire, events: tuple[Event, ...], size: int) -> None:
     request = Request(model="m", messages=(), extra={"stream_options": {"include_usage": True}})
-    expected = meaning(fold(events))
-    expected |= unsaid(fold(events), wire)
+    expected = describe_reply(fold(events))
+    expected |= expect_losses(fold(events), wire)
     encoder = wire.stream_encoder(Envelope(request, "1"))
     decoder = StreamDecoder(wire)
     data = b"".join(map(encoder.feed, events))
-    heard = [event for piece in pieces(data, size) for event in decoder.feed(piece)]
-    assert meaning(fold([*heard, *decoder.finish()])) == expected
+    heard = [event for piece in split(data, size) for event in decoder.feed(piece)]
+    assert describe_reply(fold([*heard, *decoder.finish()])) == expected
     whole = wire.encode_reply(fold(events), Envelope(request, "1"))
-    assert meaning(fold(wire.decode_reply(whole))) == expected
+    assert describe_reply(fold(wire.decode_reply(whole))) == expected
 
 
 # Junk.
@@ -187,8 +199,8 @@ junk = st.recursive(
 )
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of everything in a JSON value."""
+def list_paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the paths of all values within a JSON value."""
     yield path
     items = (
         value.items()
@@ -198,14 +210,14 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         else ()
     )
     for key, item in items:
-        yield from places(item, (*path, key))
+        yield from list_paths(item, (*path, key))
 
 
-def replaced(value: Any, path: tuple[Any, ...], other: Any) -> Any:
+def replace_at(value: Any, path: tuple[Any, ...], other: Any) -> Any:
     if not path:
         return other
     value = copy.copy(value)
-    value[path[0]] = replaced(value[path[0]], path[1:], other)
+    value[path[0]] = replace_at(value[path[0]], path[1:], other)
     return value
 
 
@@ -216,18 +228,18 @@ RICH: dict[str, list[Any]] = {
     "ollama": [test_ollama.CLIENT, test_ollama.GENERATE],
     "gemini": [test_gemini.CLIENT],
 }
-"""Requests with words that our own encoders do not use."""
+"""Requests with fields that our own encoders do not use."""
 
 
 @EACH_WIRE
-@LOOSE
+@NO_DEADLINE
 @given(data=st.data())
-def test_a_broken_request_is_a_wire_error(wire: Wire, data: st.DataObject) -> None:
+def test_broken_request_raises_only_wire_errors(wire: Wire, data: st.DataObject) -> None:
     bodies = [wire.encode_request(scenario.request).body for scenario in SCENARIOS]
     body = data.draw(st.sampled_from([*bodies, *RICH[wire.name] * len(bodies)]))
     for _ in range(data.draw(st.integers(1, 3))):
-        path = data.draw(st.sampled_from(list(places(body))))
-        body = replaced(body, path, data.draw(junk))
+        path = data.draw(st.sampled_from(list(list_paths(body))))
+        body = replace_at(body, path, data.draw(junk))
     try:
         request = wire.decode_request(body, model="m", stream=False)
     except WireError:
@@ -237,22 +249,22 @@ def test_a_broken_request_is_a_wire_error(wire: Wire, data: st.DataObject) -> No
 
 
 @EACH_WIRE
-@LOOSE
+@NO_DEADLINE
 @given(data=st.data(), scenario=st.sampled_from(SCENARIOS))
-def test_a_broken_reply_is_a_failure(wire: Wire, data: st.DataObject, scenario: Scenario) -> None:
+def test_broken_reply_raises_nothing(wire: Wire, data: st.DataObject, scenario: Scenario) -> None:
     envelope = Envelope(Request(model="m", messages=()), "1")
     body = wire.encode_reply(fold(scenario.reply), envelope)
     for _ in range(data.draw(st.integers(1, 3))):
-        path = data.draw(st.sampled_from(list(places(body))))
-        body = replaced(body, path, data.draw(junk))
+        path = data.draw(st.sampled_from(list(list_paths(body))))
+        body = replace_at(body, path, data.draw(junk))
     events = list(wire.decode_reply(body))
-    relay(events)
+    encode_everywhere(events)
 
 
 @EACH_WIRE
-@LOOSE
+@NO_DEADLINE
 @given(data=st.data(), scenario=st.sampled_from(SCENARIOS))
-def test_a_broken_stream_is_a_failure(wire: Wire, data: st.DataObject, scenario: Scenario) -> None:
+def test_broken_stream_raises_nothing(wire: Wire, data: st.DataObject, scenario: Scenario) -> None:
     encoder = wire.stream_encoder(Envelope(Request(model="m", messages=()), "1"))
     stream = bytearray(b"".join(map(encoder.feed, scenario.reply)))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -262,22 +274,22 @@ def test_a_broken_stream_is_a_failure(wire: Wire, data: st.DataObject, scenario:
             st.binary(max_size=8) | st.just(bytes(stream[at : at + 9]))
         )
     decoder = StreamDecoder(wire)
-    events = [event for piece in pieces(bytes(stream), 16) for event in decoder.feed(piece)]
+    events = [event for piece in split(bytes(stream), 16) for event in decoder.feed(piece)]
     events += decoder.finish()
-    relay(events)
+    encode_everywhere(events)
 
 
 @EACH_WIRE
-@LOOSE
+@NO_DEADLINE
 @given(data=st.binary(max_size=300), size=st.integers(1, 50))
 def test_random_bytes_are_a_failure(wire: Wire, data: bytes, size: int) -> None:
     decoder = StreamDecoder(wire)
-    events = [event for piece in pieces(data, size) for event in decoder.feed(piece)]
+    events = [event for piece in split(data, size) for event in decoder.feed(piece)]
     assert fold([*events, *decoder.finish()]).failure
 
 
-def relay(events: list[Event]) -> None:
-    """Whatever was read can be folded and passed on to any client."""
+def encode_everywhere(events: list[Event]) -> None:
+    """Check that the events can be folded and encoded for any client."""
     reply = fold(events)
     assert reply.failure is None or isinstance(reply.failure, Failure)
     for wire in WIRES.values():

@@ -1,14 +1,16 @@
-"""The encoders write what people have looked at."""
+"""The encoders write what has been reviewed."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.wires.golden import FOLDER, page
+from tests.wires.golden import FOLDER, render_page
 from toolspeak.wires import WIRES, Wire
 
 
 @pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
-def test_encoders_write_what_was_reviewed(wire: Wire) -> None:
+def test_encoded_scenarios_equal_the_reviewed_files(wire: Wire) -> None:
     golden = (FOLDER / f"{wire.name}.md").read_text(encoding="utf-8")
-    assert page(wire) == golden, "look at the change, then run `python -m tests.wires.golden`"
+    assert render_page(wire) == golden, (
+        "look at the change, then run `python -m tests.wires.golden`"
+    )

@@ -1,4 +1,4 @@
-"""Names that an API refuses, there and back."""
+"""Tool names that an API does not allow are mapped, and mapped back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wires.scenarios import answer, call, called, said
+from tests.wires.scenarios import call_events, make_call, reply_events, user_message
 from toolspeak import Request, Tool, fold
 from toolspeak.wires import WIRES, Envelope, Wire
 from toolspeak.wires.encoding import OPENAI_NAMES, ToolNames
@@ -24,7 +24,7 @@ ODD = [
 ]
 
 
-def test_names_are_told_apart() -> None:
+def test_tool_names_that_become_equal_stay_different() -> None:
     names = ToolNames([Tool(name=name) for name in ODD], OPENAI_NAMES)
     written = [names.to_wire(name) for name in ODD]
     assert len(set(written)) == len(ODD)
@@ -37,7 +37,7 @@ def test_names_are_told_apart() -> None:
 
 
 @given(st.lists(st.text(min_size=1, max_size=90), unique=True))
-def test_any_name_comes_back(given_names: list[str]) -> None:
+def test_tool_name_of_any_text_is_mapped_back(given_names: list[str]) -> None:
     names = ToolNames([Tool(name=name) for name in given_names], OPENAI_NAMES)
     for name in given_names:
         tool = names.find_tool(names.to_wire(name))
@@ -46,21 +46,23 @@ def test_any_name_comes_back(given_names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
-def test_a_reply_names_the_tools_of_the_request(wire: Wire) -> None:
+def test_reply_names_tools_as_the_request_did(wire: Wire) -> None:
     tools = (
         *(Tool(name=name) for name in ODD),
         Tool(name="find", namespace="crm"),
         Tool(name="find"),
     )
-    request = Request(model="m", messages=(said("Hi"),), tools=tools)
+    request = Request(model="m", messages=(user_message("Hi"),), tools=tools)
     sent = wire.encode_request(request)
     events = [
         event
         for index, tool in enumerate(tools)
-        for event in called(index, call(f"c{index}", sent.names.to_wire(tool.name, tool.namespace)))
+        for event in call_events(
+            index, make_call(f"c{index}", sent.names.to_wire(tool.name, tool.namespace))
+        )
     ]
     spaces = {index: tool.namespace for index, tool in enumerate(tools)}
-    body = wire.encode_reply(fold(answer(*events)), Envelope(request))
+    body = wire.encode_reply(fold(reply_events(*events)), Envelope(request))
     if wire.name == "openai_responses":
         for index, item in enumerate(body["output"]):
             item |= {"namespace": spaces[index]} if spaces[index] else {}

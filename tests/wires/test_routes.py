@@ -1,4 +1,4 @@
-"""Which wire a client speaks, by the path of its request."""
+"""The wire of a request, by its path."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ from toolspeak.wires.routes import Route, match_route
         ("//[x", None),
     ],
 )
-def test_routes(target: str, expected: Route | None) -> None:
+def test_match_route_by_path_and_query(target: str, expected: Route | None) -> None:
     assert match_route(target) == expected

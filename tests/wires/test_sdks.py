@@ -1,4 +1,4 @@
-"""The vendors' own SDKs against a server that answers with our encoders."""
+"""The vendors' own SDKs read the replies that our encoders write."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import openai
 import pytest
 from google import genai
 
-from tests.wires.scenarios import OSLO, SCENARIOS, Scenario, answer, called
+from tests.wires.scenarios import OSLO, SCENARIOS, Scenario, call_events, reply_events
 from toolspeak import Failure, Finish, TextDelta, fold
 from toolspeak.testing import ScriptedServer
 
-Heard = dict[str, Any]
-"""What an SDK made of a reply: text, thoughts, calls and the reason to stop."""
+SdkReply = dict[str, Any]
+"""The text, reasoning and calls that an SDK has read."""
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 PROMPT = "Weather in Oslo?"
 
 
-def expected(scenario: Scenario) -> Heard:
+def expected_reply(scenario: Scenario) -> SdkReply:
     reply = fold(scenario.reply)
     return {
         "text": reply.text,
@@ -35,7 +35,7 @@ def expected(scenario: Scenario) -> Heard:
 # OpenAI chat.
 
 
-def chat_client(url: str) -> Any:
+def open_openai(url: str) -> Any:
     return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
@@ -48,7 +48,7 @@ def chat_request() -> dict[str, Any]:
     }
 
 
-def chat_heard(message: Any) -> Heard:
+def read_chat(message: Any) -> SdkReply:
     return {
         "text": message.content or "",
         "reasoning": getattr(message, "reasoning_content", None) or "",
@@ -59,20 +59,20 @@ def chat_heard(message: Any) -> Heard:
     }
 
 
-def chat_whole(url: str) -> Heard:
-    with chat_client(url) as client:
+def ask_chat(url: str) -> SdkReply:
+    with open_openai(url) as client:
         reply = client.chat.completions.create(**chat_request())
     assert reply.usage.total_tokens == 137
-    return chat_heard(reply.choices[0].message)
+    return read_chat(reply.choices[0].message)
 
 
-def chat_stream(url: str) -> Heard:
+def stream_chat(url: str) -> SdkReply:
     """The SDK's own accumulator checks the order of what it gets."""
     options = {"stream_options": {"include_usage": True}}
     reasoning: list[str] = []
     try:
         with (
-            chat_client(url) as client,
+            open_openai(url) as client,
             client.chat.completions.stream(**chat_request(), **options) as stream,
         ):
             for event in stream:
@@ -83,13 +83,13 @@ def chat_stream(url: str) -> Heard:
     except openai.LengthFinishReasonError as cut_off:
         reply: Any = cut_off.completion
     assert reply.usage.total_tokens == 137
-    return chat_heard(reply.choices[0].message) | {"reasoning": "".join(reasoning)}
+    return read_chat(reply.choices[0].message) | {"reasoning": "".join(reasoning)}
 
 
 # Anthropic.
 
 
-def messages_client(url: str) -> Any:
+def open_anthropic(url: str) -> Any:
     return anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
 
 
@@ -102,7 +102,7 @@ def messages_request() -> dict[str, Any]:
     }
 
 
-def messages_heard(message: Any) -> Heard:
+def read_message(message: Any) -> SdkReply:
     assert message.usage.input_tokens == 120
     assert message.usage.output_tokens == 17
     blocks: dict[str, list[Any]] = {"text": [], "thinking": [], "tool_use": []}
@@ -115,14 +115,14 @@ def messages_heard(message: Any) -> Heard:
     }
 
 
-def messages_whole(url: str) -> Heard:
-    with messages_client(url) as client:
-        return messages_heard(client.messages.create(**messages_request()))
+def ask_messages(url: str) -> SdkReply:
+    with open_anthropic(url) as client:
+        return read_message(client.messages.create(**messages_request()))
 
 
-def messages_stream(url: str) -> Heard:
-    with messages_client(url) as client, client.messages.stream(**messages_request()) as stream:
-        return messages_heard(stream.get_final_message())
+def stream_messages(url: str) -> SdkReply:
+    with open_anthropic(url) as client, client.messages.stream(**messages_request()) as stream:
+        return read_message(stream.get_final_message())
 
 
 # OpenAI responses.
@@ -133,7 +133,7 @@ def responses_request() -> dict[str, Any]:
     return {"model": "m", "input": PROMPT, "tools": [tool]}
 
 
-def responses_heard(reply: Any) -> Heard:
+def read_response(reply: Any) -> SdkReply:
     assert reply.usage.total_tokens == 137
     items = {kind: [item for item in reply.output if item.type == kind] for kind in ITEMS}
     assert sum(map(len, items.values())) == len(reply.output)
@@ -147,19 +147,19 @@ def responses_heard(reply: Any) -> Heard:
 ITEMS = ("message", "reasoning", "function_call")
 
 
-def responses_whole(url: str) -> Heard:
-    with chat_client(url) as client:
-        return responses_heard(client.responses.create(**responses_request()))
+def ask_responses(url: str) -> SdkReply:
+    with open_openai(url) as client:
+        return read_response(client.responses.create(**responses_request()))
 
 
-def responses_stream(url: str) -> Heard:
+def stream_responses(url: str) -> SdkReply:
     last: Any = None
-    with chat_client(url) as client, client.responses.stream(**responses_request()) as stream:
+    with open_openai(url) as client, client.responses.stream(**responses_request()) as stream:
         for number, event in enumerate(stream):
             assert event.sequence_number == number
             last = event
     assert last.type in ("response.completed", "response.incomplete")
-    return responses_heard(last.response)
+    return read_response(last.response)
 
 
 # Ollama.
@@ -174,7 +174,7 @@ def ollama_request() -> dict[str, Any]:
     }
 
 
-def ollama_heard(*replies: Any) -> Heard:
+def read_ollama(*replies: Any) -> SdkReply:
     assert (replies[-1].prompt_eval_count, replies[-1].eval_count) == (120, 17)
     assert [reply.done for reply in replies] == [False] * (len(replies) - 1) + [True]
     messages = [reply.message for reply in replies]
@@ -189,20 +189,20 @@ def ollama_heard(*replies: Any) -> Heard:
     }
 
 
-def ollama_whole(url: str) -> Heard:
+def ask_ollama(url: str) -> SdkReply:
     with ollama.Client(host=url) as client:
-        return ollama_heard(client.chat(**ollama_request()))
+        return read_ollama(client.chat(**ollama_request()))
 
 
-def ollama_stream(url: str) -> Heard:
+def stream_ollama(url: str) -> SdkReply:
     with ollama.Client(host=url) as client:
-        return ollama_heard(*client.chat(**ollama_request(), stream=True))
+        return read_ollama(*client.chat(**ollama_request(), stream=True))
 
 
 # Gemini.
 
 
-def gemini_client(url: str) -> Any:
+def open_gemini(url: str) -> Any:
     return genai.Client(api_key="none", http_options={"base_url": url})
 
 
@@ -215,7 +215,7 @@ def gemini_request() -> dict[str, Any]:
     return {"model": "m", "contents": PROMPT, "config": config}
 
 
-def gemini_heard(*replies: Any) -> Heard:
+def read_gemini(*replies: Any) -> SdkReply:
     usage = replies[-1].usage_metadata
     assert (usage.prompt_token_count, usage.total_token_count) == (120, 137)
     parts = [part for reply in replies for part in reply.candidates[0].content.parts or ()]
@@ -230,29 +230,29 @@ def gemini_heard(*replies: Any) -> Heard:
     }
 
 
-def gemini_whole(url: str) -> Heard:
-    with gemini_client(url) as client:
-        return gemini_heard(client.models.generate_content(**gemini_request()))
+def ask_gemini(url: str) -> SdkReply:
+    with open_gemini(url) as client:
+        return read_gemini(client.models.generate_content(**gemini_request()))
 
 
-def gemini_stream(url: str) -> Heard:
-    with gemini_client(url) as client:
-        return gemini_heard(*client.models.generate_content_stream(**gemini_request()))
+def stream_gemini(url: str) -> SdkReply:
+    with open_gemini(url) as client:
+        return read_gemini(*client.models.generate_content_stream(**gemini_request()))
 
 
-SPEAKERS: dict[str, Callable[[str], Heard]] = {
-    "openai chat": chat_whole,
-    "openai chat, streamed": chat_stream,
-    "openai responses": responses_whole,
-    "openai responses, streamed": responses_stream,
-    "anthropic": messages_whole,
-    "anthropic, streamed": messages_stream,
-    "ollama": ollama_whole,
-    "ollama, streamed": ollama_stream,
-    "google-genai": gemini_whole,
-    "google-genai, streamed": gemini_stream,
+SDK_CALLS: dict[str, Callable[[str], SdkReply]] = {
+    "openai chat": ask_chat,
+    "openai chat, streamed": stream_chat,
+    "openai responses": ask_responses,
+    "openai responses, streamed": stream_responses,
+    "anthropic": ask_messages,
+    "anthropic, streamed": stream_messages,
+    "ollama": ask_ollama,
+    "ollama, streamed": stream_ollama,
+    "google-genai": ask_gemini,
+    "google-genai, streamed": stream_gemini,
 }
-PROBLEMS: dict[str, type[Exception]] = {
+SDK_ERRORS: dict[str, type[Exception]] = {
     "openai": openai.APIError,
     "anthropic": anthropic.APIError,
     "ollama": ollama.ResponseError,
@@ -261,10 +261,10 @@ PROBLEMS: dict[str, type[Exception]] = {
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-@pytest.mark.parametrize("speaker", SPEAKERS)
-def test_an_sdk_hears_what_was_said(speaker: str, scenario: Scenario) -> None:
+@pytest.mark.parametrize("speaker", SDK_CALLS)
+def test_sdk_reads_the_reply_of_each_scenario(speaker: str, scenario: Scenario) -> None:
     with ScriptedServer(scenario.reply, chunk_size=11) as server:
-        assert SPEAKERS[speaker](server.url) == expected(scenario)
+        assert SDK_CALLS[speaker](server.url) == expected_reply(scenario)
     [asked] = server.requests
     assert [(tool.name, tool.parameters) for tool in asked.tools or ()] == [("get_weather", SCHEMA)]
 
@@ -272,30 +272,30 @@ def test_an_sdk_hears_what_was_said(speaker: str, scenario: Scenario) -> None:
 FAILURE = Failure("overloaded", "the model is busy", 529)
 
 
-def problem_of(speaker: str) -> type[Exception]:
-    return next(problem for name, problem in PROBLEMS.items() if speaker.startswith(name))
+def error_of(speaker: str) -> type[Exception]:
+    return next(problem for name, problem in SDK_ERRORS.items() if speaker.startswith(name))
 
 
-@pytest.mark.parametrize("speaker", SPEAKERS)
-def test_a_failure_is_one_to_an_sdk(speaker: str) -> None:
+@pytest.mark.parametrize("speaker", SDK_CALLS)
+def test_sdk_raises_on_a_failure(speaker: str) -> None:
     with (
         ScriptedServer([FAILURE]) as server,
-        pytest.raises(problem_of(speaker), match="the model is busy"),
+        pytest.raises(error_of(speaker), match="the model is busy"),
     ):
-        SPEAKERS[speaker](server.url)
+        SDK_CALLS[speaker](server.url)
 
 
-@pytest.mark.parametrize("speaker", [name for name in SPEAKERS if name.endswith("streamed")])
-def test_a_stream_that_fails_is_no_answer(speaker: str) -> None:
+@pytest.mark.parametrize("speaker", [name for name in SDK_CALLS if name.endswith("streamed")])
+def test_sdk_raises_on_a_failure_within_a_stream(speaker: str) -> None:
     with (
         ScriptedServer([TextDelta("Half of an ans"), FAILURE]) as server,
-        pytest.raises(problem_of(speaker), match="the model is busy"),
+        pytest.raises(error_of(speaker), match="the model is busy"),
     ):
-        SPEAKERS[speaker](server.url)
+        SDK_CALLS[speaker](server.url)
 
 
 @pytest.mark.parametrize("threads", [True, False])
-def test_anthropics_tool_runner_goes_on_without_threads(threads: bool) -> None:
+def test_anthropic_tool_runner_calls_tools_until_the_answer(threads: bool) -> None:
     asked: list[str] = []
 
     @anthropic.beta_tool
@@ -309,9 +309,12 @@ def test_anthropics_tool_runner_goes_on_without_threads(threads: bool) -> None:
         asked.append(f"{city} for {days} days")
         return "Sunny"
 
-    turns = [answer(*called(0, OSLO), reason="calls"), answer(TextDelta("It is sunny."))]
+    turns = [
+        reply_events(*call_events(0, OSLO), reason="calls"),
+        reply_events(TextDelta("It is sunny.")),
+    ]
     options: dict[str, Any] = {} if threads else {"thread": False}
-    with ScriptedServer(*turns) as server, messages_client(server.url) as client:
+    with ScriptedServer(*turns) as server, open_anthropic(server.url) as client:
         runner = client.beta.messages.tool_runner(
             model="m",
             max_tokens=100,
@@ -330,7 +333,7 @@ def test_anthropics_tool_runner_goes_on_without_threads(threads: bool) -> None:
     ]
 
 
-def test_finish_without_events_is_an_empty_answer() -> None:
-    with ScriptedServer([Finish("stop")]) as server, chat_client(server.url) as client:
+def test_reply_without_events_is_an_empty_answer() -> None:
+    with ScriptedServer([Finish("stop")]) as server, open_openai(server.url) as client:
         reply = client.chat.completions.create(model="m", messages=[])
     assert reply.choices[0].message.content == ""

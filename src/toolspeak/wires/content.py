@@ -55,6 +55,11 @@ def part_type(part: Other) -> str:
     return str(part.data.get("type") or next(iter(part.data), "other"))
 
 
+def describe_part(part: Part) -> str:
+    """Return the name of a part for a note."""
+    return f"the part type `{part_type(part) if isinstance(part, Other) else type(part).__name__}`"
+
+
 def as_plain_text(parts: Sequence[Part]) -> str | None:
     """Return the text of parts that are one plain text or none; None for anything else."""
     if len(parts) > 1:

@@ -27,7 +27,7 @@ _KIND_BY_STATUS: dict[int, FailureKind] = {
 }
 UNKNOWN_STATUS = 500
 """The status of an error within a stream, until its code tells more."""
-STATUS_BY_CODE = {
+_STATUS_BY_CODE = {
     "invalid_request_error": 400,
     "invalid_prompt": 400,
     "context_length_exceeded": 400,
@@ -106,4 +106,4 @@ def decode_failure(status: int, body: Any) -> Failure:
 def _find_status(code: Any) -> int | None:
     if isinstance(code, int) and 400 <= code < 600:
         return code
-    return STATUS_BY_CODE.get(str(code))
+    return _STATUS_BY_CODE.get(str(code))

@@ -7,12 +7,12 @@ event: content_block_start
 data: {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", …}}
 """
 
+from ..errors import decode_failure
 from ..framing import ServerSentEvents
 from ..wire import Wire
 from .reply import (
     AnthropicReplyDecoder,
     AnthropicStreamEncoder,
-    decode_failure,
     encode_failure,
     encode_reply,
 )

@@ -38,7 +38,7 @@ from ...types import (
 )
 from ..calls import CallAssembler
 from ..encoding import omit_none
-from ..errors import STATUS_BY_CODE, UNKNOWN_STATUS, classify_failure
+from ..errors import UNKNOWN_STATUS, decode_failure
 from ..fields import Fields, Json
 from ..framing import decode_json, encode_sse
 from ..wire import Envelope, ReplyDecoder
@@ -108,7 +108,7 @@ class AnthropicReplyDecoder(ReplyDecoder):
             case "message_stop":
                 self._has_ended = True
             case "error":
-                yield decode_failure(500, frame)
+                yield decode_failure(UNKNOWN_STATUS, frame)
             case "message" | "":
                 yield from self._decode_whole(fields)
             case _:
@@ -123,7 +123,7 @@ class AnthropicReplyDecoder(ReplyDecoder):
 
     def _decode_whole(self, fields: Fields) -> Iterator[Event]:
         if fields.has("error"):
-            yield decode_failure(500, fields.rest())
+            yield decode_failure(UNKNOWN_STATUS, fields.rest())
         if not fields.has("content"):
             return
         content = fields.take_items("content")
@@ -416,20 +416,6 @@ def _encode_frame(kind: str, **fields: Any) -> bytes:
 
 
 # Errors.
-
-
-def decode_failure(status: int, body: Any) -> Failure:
-    error = body.get("error", body) if isinstance(body, dict) else body
-    if not isinstance(error, dict):
-        return classify_failure(status, str(error or ""))
-    kind = str(error.get("type") or "")
-    details = error.get("details")
-    return classify_failure(
-        STATUS_BY_CODE.get(kind, status) if status == UNKNOWN_STATUS else status,
-        str(error.get("message") or ""),
-        kind or None,
-        details=details if isinstance(details, dict) else None,
-    )
 
 
 def encode_failure(failure: Failure) -> Json:

@@ -5,12 +5,12 @@
 {"message": {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}, …}
 """
 
+from ..errors import decode_failure
 from ..framing import JsonLines
 from ..wire import Wire
 from .reply import (
     OllamaReplyDecoder,
     OllamaStreamEncoder,
-    decode_failure,
     encode_failure,
     encode_reply,
 )

@@ -14,7 +14,7 @@ from typing import Any
 from ...events import CallEnd, Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Failure, Image, Reply, StopReason, ToolCall, Usage
 from ..encoding import mark_private, omit_none, unmark_private
-from ..errors import classify_failure
+from ..errors import UNKNOWN_STATUS, decode_failure
 from ..fields import PRIVATE, Fields, Json
 from ..framing import encode_line
 from ..wire import Envelope, ReplyDecoder
@@ -44,7 +44,7 @@ class OllamaReplyDecoder(ReplyDecoder):
     def feed(self, frame: Any) -> Iterator[Event]:
         fields = Fields(frame)
         if fields.has("error"):
-            yield decode_failure(500, frame)
+            yield decode_failure(UNKNOWN_STATUS, frame)
             return
         model = fields.take_text("model")
         fields.discard("created_at")
@@ -186,14 +186,6 @@ class OllamaStreamEncoder:
 
 
 # Errors.
-
-
-def decode_failure(status: int, body: Any) -> Failure:
-    error = body.get("error", body) if isinstance(body, dict) else body
-    if isinstance(error, dict):
-        # Some servers with this API send OpenAI's errors.
-        error = error.get("message") or error
-    return classify_failure(status, str(error or ""))
 
 
 def encode_failure(failure: Failure) -> Json:

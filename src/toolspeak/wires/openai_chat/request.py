@@ -34,11 +34,11 @@ from ..content import (
     REFUSAL,
     as_plain_text,
     decode_image_url,
+    describe_part,
     encode_content,
     encode_media_url,
     is_refusal,
     merge_assistant_messages,
-    part_type,
     render_document,
     split_data_url,
 )
@@ -215,8 +215,7 @@ class ChatRequestEncoder(RequestEncoder):
             case Other() if self.is_same_wire:
                 return part.data
             case _:
-                kind = part_type(part) if isinstance(part, Other) else type(part).__name__
-                self.losses.drop(f"the part type `{kind}`", path)
+                self.losses.drop(describe_part(part), path)
                 return {}
 
     def _encode_document(self, part: Document, path: str) -> Json:

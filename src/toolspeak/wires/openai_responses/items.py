@@ -37,10 +37,10 @@ from ..content import (
     REFUSAL,
     as_result_content,
     decode_image_url,
+    describe_part,
     encode_content,
     encode_media_url,
     is_refusal,
-    part_type,
     render_document,
     split_data_url,
 )
@@ -304,7 +304,8 @@ class InputEncoder:
             case Text():
                 pass
             case _:
-                self._losses.drop(f"{_describe_part(part)} of the assistant", path)
+                what = "images" if isinstance(part, Image) else describe_part(part)
+                self._losses.drop(f"{what} of the assistant", path)
 
     def _encode_reasoning(self, part: Reasoning, path: str) -> Iterator[Json]:
         """Encode reasoning that its model recognises: signed, or in the model's own items."""
@@ -359,7 +360,7 @@ class InputEncoder:
             case Other() if self._is_same_wire:
                 return part.data
             case _:
-                self._losses.drop(_describe_part(part), path)
+                self._losses.drop(describe_part(part), path)
                 return {}
 
     def _encode_document(self, part: Document, path: str) -> Json:
@@ -394,12 +395,6 @@ def _encode_texts(texts: list[Text]) -> Iterator[Json]:
             pass
         case _:
             yield encode_assistant_message(texts)
-
-
-def _describe_part(part: Part) -> str:
-    if isinstance(part, Image):
-        return "images"
-    return f"the part type `{part_type(part) if isinstance(part, Other) else type(part).__name__}`"
 
 
 def encode_assistant_message(texts: Iterable[Text]) -> Json:

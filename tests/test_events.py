@@ -1,4 +1,4 @@
-"""`fold` and what it makes of every event."""
+"""Events, and the replies that `fold` forms of them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from toolspeak import (
 CALL = ToolCall(id="c1", name="f", arguments={"a": "é"}, raw="<f>")
 
 
-def test_nothing_folds_to_an_empty_reply() -> None:
+def test_fold_no_events_gives_empty_reply() -> None:
     reply = fold([])
     assert reply.text == reply.reasoning == ""
     assert reply.calls == ()
     assert reply.dialect is None
 
 
-def test_everything() -> None:
+def test_fold_every_event_fills_the_reply() -> None:
     note = Note("code", "message")
     found: list[Event] = [
         ReasoningDelta("hm"),
@@ -52,7 +52,7 @@ def test_everything() -> None:
     assert (reply.dialect, reply.stop_reason, reply.raw_stop_reason) == ("hermes", "stop", "eos")
 
 
-def test_reclassify_turns_text_and_calls_into_reasoning() -> None:
+def test_fold_reclassify_makes_text_and_calls_reasoning() -> None:
     reply = fold(
         [
             TextDelta("hm "),
@@ -65,19 +65,19 @@ def test_reclassify_turns_text_and_calls_into_reasoning() -> None:
     assert (reply.reasoning, reply.text, reply.calls) == ("hm <f>", "yes", ())
 
 
-def test_a_call_that_was_begun_and_taken_back_is_not_made() -> None:
+def test_fold_withdrawn_call_is_not_made() -> None:
     reply = fold([CallStart(0, "c1", "f"), ArgumentsDelta(0, '{"a'), CallRejected(None, 0)])
     assert (reply.calls, reply.rejected) == ((), ())
 
 
-def test_derived_properties() -> None:
+def test_types_derived_properties_give_text() -> None:
     assert CALL.arguments_json == '{"a":"é"}'
     assert ToolCall(id="c", name="f", arguments={"a": "\ud800"}).arguments_json == '{"a":"\\ud800"}'
     parts = (Text("a"), Image(url="x"), Text("b"))
     assert ToolResult(call_id="c", name="f", content=parts).text == "a\nb"
 
 
-def test_reasoning_stands_in_for_an_answer() -> None:
+def test_use_reasoning_as_text_fills_missing_answer() -> None:
     thought: list[Event] = [ReasoningDelta("h"), ReasoningDelta("m"), Finish("stop")]
     reply = fold(use_reasoning_as_text(thought))
     assert (reply.text, reply.reasoning) == ("hm", "hm")

@@ -1,4 +1,4 @@
-"""The project's own promises: layers, public names, generated pages."""
+"""Rules of the project: layers, public names, notes, generated pages."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ LAYERS = [
     {"gateway", "agent", "evaluation"},
     {"cli", "__main__"},
 ]
-"""A module may import from its own layer and from those above it in this list."""
+"""A module may import from its own layer and from the layers before it."""
 
 
-def layer_of(module: str) -> int:
+def find_layer(module: str) -> int:
     return next(index for index, layer in enumerate(LAYERS) if module in layer)
 
 
-def imports(path: Path) -> set[str]:
-    """The parts of the package that a file imports from."""
+def find_imports(path: Path) -> set[str]:
+    """Return the parts of the package that a file imports from."""
     depth = len(path.relative_to(SOURCE).parts)
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -52,28 +52,28 @@ def test_imports_go_one_way() -> None:
         parts = path.relative_to(SOURCE).with_suffix("").parts
         if parts == ("__init__",):
             continue
-        for imported in imports(path):
-            assert layer_of(imported) <= layer_of(parts[0]), f"{path} imports {imported}"
+        for imported in find_imports(path):
+            assert find_layer(imported) <= find_layer(parts[0]), f"{path} imports {imported}"
 
 
-def test_public_names_are_there_once() -> None:
+def test_public_names_exist_and_are_unique() -> None:
     assert len(toolspeak.__all__) == len(set(toolspeak.__all__))
     assert all(hasattr(toolspeak, name) for name in toolspeak.__all__)
 
 
-def test_every_note_is_one_that_is_made() -> None:
+def test_note_codes_are_all_used() -> None:
     source = "".join(path.read_text() for path in SOURCE.rglob("*.py") if path.stem != "notes")
     for code in NOTES:
         assert f'"{code}"' in source or f'"{code.removeprefix("repaired-")}"' in source, code
 
 
-def test_generated_pages_are_up_to_date() -> None:
+def test_generated_pages_match_the_code() -> None:
     for name, text in pages().items():
         assert (ROOT / "docs" / name).read_text() == text, f"docs/{name}: run `make docs`"
 
 
-def test_the_guide_to_adding_a_dialect_is_true() -> None:
-    """The dialect and the case that docs/add-a-dialect.md shows work as it says."""
+def test_dialect_guide_example_works() -> None:
+    """The dialect of docs/add-a-dialect.md parses its case as described there."""
     guide = (ROOT / "docs" / "add-a-dialect.md").read_text()
     code = re.findall(r"```python\n(.*?)```", guide, re.S)[0]
     dialect = eval(code.rstrip().rstrip(","), {"Dialect": Dialect})

@@ -1,6 +1,6 @@
-"""What recorded models said: every tenth answer, against the bars of `bench/replay.py`.
+"""Every tenth recorded answer, scored as in `bench/replay.py`.
 
-The sample is small, so the bars are a little lower here than for all answers.
+The sample is small, so the minimum scores are a little lower than for all answers.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tests.support import get_corpus_folder
 EVERY = 10
 
 
-def test_a_sample_of_all_models() -> None:
+def test_recorded_answers_sample_reaches_minimum_scores() -> None:
     calls: list[float] = []
     relevance: list[float] = []
     for model in models(get_corpus_folder()):
         rows = load(get_corpus_folder(), model)[::EVERY]
         scores, different = scores_of(rows, stream=True, trusts=["lenient"])
-        assert not different, f"{model}: answers come out otherwise in pieces"
+        assert not different, f"{model}: answers differ when parsed in chunks"
         assert scores["lenient"][0] >= scores["official"][0] - 0.02, model
         calls.append(scores["lenient"][0])
         relevance.append(scores["lenient"][1])

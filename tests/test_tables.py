@@ -1,4 +1,4 @@
-"""Tables of what models say and what they mean, each row cut in every way."""
+"""Tables of model output with the expected calls, each row parsed in chunks of several sizes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("table", "row"), ROWS)
-def test_row(table: str, row: dict[str, Any]) -> None:
+def test_table_row_is_parsed_as_expected_in_any_chunks(table: str, row: dict[str, Any]) -> None:
     options: dict[str, Any] = {
         "tools": TOOLS[table],
         "dialect": row.get("dialect", "auto"),
@@ -48,7 +48,7 @@ def test_row(table: str, row: dict[str, Any]) -> None:
         assert streamed.text == reply.text
 
 
-def test_rows_say_what_they_need() -> None:
+def test_tables_have_unique_rows_and_known_notes() -> None:
     for name, table in TABLES.items():
         texts = Counter(
             (row["text"], row.get("dialect"), row.get("trust")) for row in table["case"]

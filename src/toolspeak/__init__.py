@@ -1,4 +1,4 @@
-"""Toolspeak: reliable tool calling for any chat model, for any client.
+"""Toolspeak: reliable tool calling for any chat model and any client.
 
 import toolspeak as ts
 

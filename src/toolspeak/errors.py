@@ -1,18 +1,17 @@
-"""What can go wrong, and whose fault it is.
+"""Exceptions, by who is at fault.
 
     ToolspeakError
-    ├── UsageError         the caller passed something that cannot work
-    │   ├── UnknownDialect     no dialect of that name
-    │   └── ConfigError        a configuration that cannot be used (`gateway.problems`)
-    ├── WireError          a request that its API's rules do not allow
-    ├── ExtractionProblem  a block that is no call, where the caller asked for an exception
-    └── Unrepresentable    a call that this dialect has no way to write
+    ├── UsageError         the caller passed an invalid argument
+    │   ├── UnknownDialect     no dialect has this name
+    │   └── ConfigError        the configuration is invalid
+    ├── WireError          a body does not follow the rules of its API
+    ├── ExtractionProblem  a call was rejected, and the caller asked for an exception
+    ├── Unrepresentable    a dialect cannot represent a call
+    └── UpstreamError      an upstream gave no usable reply
 
-The gateway has more, each with the `Failure` that its client is told: `Refused`, `UnknownModel`,
-`UpstreamFailed`, `NoCall`; and `EmbeddedError`. The agent has `ModelFailed`, and for its tools
-`ToolFailed`, `ServerFailed` (an MCP server) and `Fatal`.
+`upstream`, `gateway` and `agent` define a few more, each beside the code that raises it.
 
-What a model says is no exception otherwise: it becomes calls, text and notes.
+Bad model output never raises otherwise: it becomes text, rejections and notes.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from .types import Failure, Rejection
 
 
 class ToolspeakError(Exception):
-    """The root of every exception that Toolspeak raises on purpose."""
+    """Base of all exceptions of Toolspeak."""
 
 
 class UsageError(ToolspeakError, ValueError):
-    """The caller passed something that cannot work; the message says what and what to do."""
+    """The caller passed an invalid argument; the message says which, and what to do."""
 
 
 class UnknownDialect(UsageError):
-    """There is no dialect of that name."""
+    """No dialect has this name."""
 
 
 class WireError(ToolspeakError, ValueError):
-    """A request is not what its API's rules allow: the client's fault, and `path` says where.
+    """A body does not follow the rules of its API; `path` is the field that is wrong.
 
-    `failure` says the same as a value, for the client to be told in its API's own words.
+    `failure` is the same as a value, to be encoded as an error of the client's API.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class WireError(ToolspeakError, ValueError):
 
 
 class ExtractionProblem(ToolspeakError):
-    """A block that tried to be a call is none, and the caller wanted to hear of it at once."""
+    """A call was rejected, and the caller asked for an exception."""
 
     def __init__(self, rejection: Rejection) -> None:
         self.rejection = rejection
@@ -65,9 +64,9 @@ class ExtractionProblem(ToolspeakError):
 
 
 class Unrepresentable(ToolspeakError, ValueError):
-    """A dialect has no way to write this value.
+    """A dialect cannot represent a value.
 
-    `path` is where in the calls the value stands, as in `$[0].arguments.code`.
+    `path` is its place in the calls, such as `$[0].arguments.code`.
     """
 
     def __init__(self, dialect: str, path: str, reason: str) -> None:

@@ -1,9 +1,9 @@
-"""What happens while a reply arrives. Everything inside speaks this vocabulary and no other.
+"""Events: the steps of a reply as it arrives.
 
     Started()  TextDelta("Let me look.")  CallStart(0, "call_1", "get_weather")
     ArgumentsDelta(0, '{"city"')  ArgumentsDelta(0, ': "Oslo"}')  CallEnd(0, ToolCall(…))  Finish()
 
-`fold` turns any such sequence into the whole `Reply`; there is no other way to one.
+`fold` turns a sequence of events into the whole `Reply`; nothing else creates one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from .notes import NOTES
 from .types import (
     Failure,
     Image,
@@ -30,11 +31,11 @@ from .types import (
 )
 
 ITEM_ID = "~id"
-"""In the `extra` of a part: what its API calls the item that it came in."""
+"""In the `extra` of a part: the id of the API's item that contained it."""
 
 
 class Started(Struct, frozen=True, tag="started"):
-    """The reply has begun, where an API says so. `wire` is that API, whose every `extra` is."""
+    """The reply begins. `wire` is the API that it comes from; each `extra` belongs to that API."""
 
     id: str = ""
     model: str = ""
@@ -44,37 +45,36 @@ class Started(Struct, frozen=True, tag="started"):
 
 
 class TextDelta(Struct, frozen=True, tag="text"):
-    """More of the answer. With an `extra` it is a part of its own."""
+    """More of the answer. With an `extra`, it is a separate part."""
 
     text: str
     extra: dict[str, Any] | None = None
     item: str = ""
-    """What its API calls the item that it is a piece of, where items have ids."""
+    """The id of the API's item that contains it, if items have ids."""
 
 
 class ReasoningDelta(Struct, frozen=True, tag="reasoning"):
-    """More of the thinking before the answer. A `signature` or an `extra` ends it: what follows is
-    another thought."""
+    """More of the reasoning before the answer. A `signature` or an `extra` ends the part."""
 
     text: str
     signature: str | None = None
     extra: dict[str, Any] | None = None
     item: str = ""
-    """What its API calls the item that it is a piece of, where items have ids."""
+    """The id of the API's item that contains it, if items have ids."""
 
 
 class PartAdded(Struct, frozen=True, tag="part"):
-    """A part of the reply that comes in one piece."""
+    """A part of the reply that arrives whole."""
 
     part: Image | Other
 
 
 class Reclassify(Struct, frozen=True, tag="reclassify"):
-    """Everything so far was reasoning: a close tag came that nothing had opened."""
+    """Everything so far was reasoning: it was closed without having been opened."""
 
 
 class CallStart(Struct, frozen=True, tag="call_start"):
-    """A call has begun; its arguments follow. `index` counts the calls of the reply."""
+    """A call begins; its arguments follow. `index` counts the calls of the reply."""
 
     index: int
     id: str
@@ -86,29 +86,29 @@ class CallStart(Struct, frozen=True, tag="call_start"):
 
 
 class ArgumentsDelta(Struct, frozen=True, tag="arguments"):
-    """More of a call's arguments, as JSON text; of a freeform call, more of its text."""
+    """More of the JSON text of a call's arguments, or of the text of a freeform call."""
 
     index: int
     json: str
 
 
 class CallEnd(Struct, frozen=True, tag="call_end"):
-    """The call is whole."""
+    """A call is complete."""
 
     index: int
     call: ToolCall
 
 
 class CallRejected(Struct, frozen=True, tag="call_rejected"):
-    """A block tried to be a call and is not one. If it had started (`index`), it is taken back;
-    with no `rejection`, it was only begun and will be read anew."""
+    """A block that was meant as a call is rejected. A call that has started (`index`) is withdrawn;
+    without a `rejection`, its text is parsed again as something else."""
 
     rejection: Rejection | None
     index: int | None = None
 
 
 class Finish(Struct, frozen=True, tag="finish"):
-    """The reply is over."""
+    """The reply ends."""
 
     stop_reason: StopReason | None = None
     raw_stop_reason: str | None = None
@@ -133,7 +133,7 @@ Event = (
 
 
 def fold(events: Iterable[Event]) -> Reply:
-    """The whole reply that a stream of events amounts to."""
+    """Return the whole reply that a sequence of events forms."""
     content: list[_Content] = []
     rejected: list[Rejection] = []
     notes: list[Note] = []
@@ -141,8 +141,8 @@ def fold(events: Iterable[Event]) -> Reply:
     started, finish, failure = _NOT_STARTED, _NOT_FINISHED, None
     has_calls = False
     for event in events:
-        # In the order of how often they come; a match would take twice as long.
-        if isinstance(event, _WORDS):
+        # By frequency, most frequent first; a match would take twice as long.
+        if isinstance(event, _DELTAS):
             content.append(event)
         elif isinstance(event, ArgumentsDelta):
             pass
@@ -161,14 +161,14 @@ def fold(events: Iterable[Event]) -> Reply:
         elif isinstance(event, PartAdded):
             content.append(event.part)
         elif isinstance(event, Reclassify):
-            content, has_calls = _as_reasoning(content), False
+            content, has_calls = _convert_to_reasoning(content), False
         elif isinstance(event, CallRejected):
             if event.rejection:
                 rejected.append(event.rejection)
         else:
             failure = event
     return Reply(
-        parts=_parts(content),
+        parts=_join_parts(content),
         rejected=tuple(rejected),
         notes=tuple(notes),
         dialect=dialect if has_calls else None,
@@ -183,13 +183,13 @@ def fold(events: Iterable[Event]) -> Reply:
     )
 
 
-_WORDS = (TextDelta, ReasoningDelta)
+_DELTAS = (TextDelta, ReasoningDelta)
 _NOT_STARTED, _NOT_FINISHED = Started(), Finish()
 _NOTHING: dict[str, Any] = {}
 
 
 def unfold(reply: Reply) -> Iterator[Event]:
-    """What happens in a reply that came whole: `fold` makes the same of it again."""
+    """Yield the events of a whole reply; `fold` is the inverse."""
     yield Started(reply.id, reply.model, reply.usage, reply.wire, reply.extra)
     calls = 0
     for part in reply.parts:
@@ -199,8 +199,9 @@ def unfold(reply: Reply) -> Iterator[Event]:
             case Reasoning():
                 yield ReasoningDelta(part.text, part.signature, part.extra)
             case ToolCall():
-                space, freeform = part.namespace, part.freeform
-                yield CallStart(calls, part.id, part.name, None, space, freeform, part.extra)
+                yield CallStart(
+                    calls, part.id, part.name, None, part.namespace, part.freeform, part.extra
+                )
                 yield CallEnd(calls, part)
                 calls += 1
             case Image() | Other():
@@ -211,19 +212,19 @@ def unfold(reply: Reply) -> Iterator[Event]:
 
 
 def use_reasoning_as_text(events: Iterable[Event]) -> Iterator[Event]:
-    """The same events; and where a model has only thought, what it thought as its answer. For
-    clients that cannot do without one."""
-    thoughts: list[str] = []
-    spoke = False
+    """Yield the events, and repeat the reasoning as text if the reply has nothing else, for clients
+    that require an answer."""
+    reasoning: list[str] = []
+    has_answer = False
     for event in events:
         match event:
             case ReasoningDelta():
-                thoughts.append(event.text)
+                reasoning.append(event.text)
             case TextDelta() | CallStart() | PartAdded() | Failure():
-                spoke = spoke or not isinstance(event, TextDelta) or bool(event.text)
-            case Finish() if thoughts and not spoke:
-                yield TextDelta("".join(thoughts))
-                yield Note("reasoning-as-text", "the reply is all reasoning; it is the answer too")
+                has_answer = has_answer or not isinstance(event, TextDelta) or bool(event.text)
+            case Finish() if reasoning and not has_answer:
+                yield TextDelta("".join(reasoning))
+                yield Note("reasoning-as-text", NOTES["reasoning-as-text"])
             case _:
                 pass
         yield event
@@ -232,44 +233,45 @@ def use_reasoning_as_text(events: Iterable[Event]) -> Iterator[Event]:
 _Content = TextDelta | ReasoningDelta | ToolCall | Image | Other
 
 
-def _as_reasoning(content: list[_Content]) -> list[_Content]:
-    """All that was said so far, with the calls' own text, as one thought."""
-    thought: list[_Content] = [item for item in content if isinstance(item, ReasoningDelta)]
-    said: list[str] = []
+def _convert_to_reasoning(content: list[_Content]) -> list[_Content]:
+    """Convert all content so far, with the text of the calls, to reasoning."""
+    reasoning: list[_Content] = [item for item in content if isinstance(item, ReasoningDelta)]
+    texts: list[str] = []
     for item in content:
         if isinstance(item, TextDelta):
-            said.append(item.text)
-        elif isinstance(item, ToolCall) and item.raw not in said[-1:]:
-            said.append(item.raw)
-    return [*thought, ReasoningDelta("".join(said).strip())]
+            texts.append(item.text)
+        elif isinstance(item, ToolCall) and item.raw not in texts[-1:]:
+            texts.append(item.raw)
+    return [*reasoning, ReasoningDelta("".join(texts).strip())]
 
 
-def _parts(content: list[_Content]) -> tuple[Part, ...]:
-    """What came in pieces, put together."""
+def _join_parts(content: list[_Content]) -> tuple[Part, ...]:
+    """Join the deltas of each part."""
     if len(content) == 1 and isinstance(call := content[0], ToolCall):
         return (call,)
-    return tuple(_joined(content))
+    return tuple(_iter_parts(content))
 
 
-def _joined(content: list[_Content]) -> Iterator[Part]:
+def _iter_parts(content: list[_Content]) -> Iterator[Part]:
     for kind, run in groupby(content, type):
         if kind is TextDelta:
-            yield from _texts(run)
+            yield from _join_texts(run)
         elif kind is ReasoningDelta:
-            yield from _thoughts(run)
+            yield from _join_reasoning(run)
         else:
             yield from (item for item in run if isinstance(item, (ToolCall, Image, Other)))
 
 
-def _texts(deltas: Iterable[Any]) -> Iterator[Text]:
+def _join_texts(deltas: Iterable[Any]) -> Iterator[Text]:
     for (extra, item), run in groupby(deltas, lambda delta: (delta.extra, delta.item)):
-        said = {**(extra or {}), ITEM_ID: item} if item else extra or {}
-        for text in (delta.text for delta in run) if extra else ("".join(d.text for d in run),):
+        part_extra = {**(extra or {}), ITEM_ID: item} if item else extra or {}
+        texts = [delta.text for delta in run]
+        for text in texts if extra else ["".join(texts)]:
             if text or extra:
-                yield Text(text, said)
+                yield Text(text, part_extra)
 
 
-def _thoughts(deltas: Iterable[Any]) -> Iterator[Reasoning]:
+def _join_reasoning(deltas: Iterable[Any]) -> Iterator[Reasoning]:
     pieces: list[str] = []
     for delta in deltas:
         pieces.append(delta.text)

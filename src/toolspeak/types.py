@@ -1,8 +1,6 @@
-"""The values that everything else passes around: frozen, and with no behaviour of their own.
+"""Canonical types: frozen values without behaviour, which all other modules exchange.
 
-A `ToolCall` as the rest of the program sees it:
-
-    ToolCall(id="call_5Nq…", name="get_weather", arguments={"city": "Oslo"})
+ToolCall(id="call_5Nq…", name="get_weather", arguments={"city": "Oslo"})
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ from ._util import encode_json
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ToolsMode = Literal["native", "prompt", "constrained"]
 Trust = Literal["strict", "standard", "lenient"]
-"""How readily text is accepted as a call: only in the expected dialects; not if it looks like an
-example; or whenever it can be read as one."""
+"""The condition for accepting text as a call: it is in an expected dialect (strict), it does not
+look like an example (standard), or it can be parsed as a call (lenient)."""
 
 
 class Tool(Struct, frozen=True, kw_only=True):
@@ -30,12 +28,12 @@ class Tool(Struct, frozen=True, kw_only=True):
     freeform: bool = False
     """The call carries text (`{"input": …}`) instead of an object."""
     strict: bool | None = None
-    """The model is held to the schema, where its maker can do that."""
+    """The provider constrains the model to the schema, where it supports that."""
     extra: dict[str, Any] = {}
 
 
 class ToolCall(Struct, frozen=True, kw_only=True, tag="call"):
-    """A call the model made, with its arguments decoded."""
+    """A call that the model made, with decoded arguments."""
 
     id: str
     name: str
@@ -43,29 +41,29 @@ class ToolCall(Struct, frozen=True, kw_only=True, tag="call"):
     namespace: str | None = None
     freeform: bool = False
     raw: str = ""
-    """The text that the call was read from, where it came as text."""
+    """The text that the call was read from; "" for a structured call."""
     extra: dict[str, Any] = {}
 
     @property
     def arguments_json(self) -> str:
-        """The arguments as the JSON string that some wires carry."""
+        """The arguments as JSON text, as some APIs send them."""
         return encode_json(self.arguments)
 
     @property
     def input(self) -> str:
-        """What the call says: its arguments as JSON, or its text if the tool takes text."""
+        """The input of the tool: its arguments as JSON text, or the text of a freeform call."""
         return str(self.arguments.get("input", "")) if self.freeform else self.arguments_json
 
 
 class Text(Struct, frozen=True, tag="text"):
-    """What somebody said."""
+    """A part of a message that is text."""
 
     text: str
     extra: dict[str, Any] = {}
 
 
 class Reasoning(Struct, frozen=True, tag="reasoning"):
-    """What a model thought before it answered. `signature` proves it to its maker."""
+    """Reasoning before the answer. The provider recognises it by its `signature`."""
 
     text: str
     signature: str | None = None
@@ -73,20 +71,20 @@ class Reasoning(Struct, frozen=True, tag="reasoning"):
 
 
 class Image(Struct, frozen=True, tag="image"):
-    """A picture, by address or by value."""
+    """An image, by URL or by value."""
 
     url: str | None = None
     data: str | None = None
     """Base64."""
     media_type: str = "image/png"
     detail: str | None = None
-    """How closely to look: `low`, `high`, `auto`."""
+    """The resolution to use: `low`, `high` or `auto`."""
     extra: dict[str, Any] = {}
 
 
 class Document(Struct, frozen=True, tag="document"):
-    """A file, a recording or a text from elsewhere: not the user's own words. It comes as text, by
-    value or by address."""
+    """A file, recording or quoted text: not the user's own words. It is text, or data by value or
+    URL."""
 
     text: str = ""
     title: str = ""
@@ -98,13 +96,13 @@ class Document(Struct, frozen=True, tag="document"):
 
 
 class Other(Struct, frozen=True, tag="other"):
-    """A part that only its own API can say: it rides along there, and nowhere else."""
+    """A part that only one API supports; it is passed on only to that API."""
 
     data: dict[str, Any]
 
 
 class ToolResult(Struct, frozen=True, kw_only=True, tag="result"):
-    """What a tool gave back for the call with `call_id`."""
+    """The result of the call with the id `call_id`."""
 
     call_id: str
     name: str
@@ -114,7 +112,7 @@ class ToolResult(Struct, frozen=True, kw_only=True, tag="result"):
 
     @property
     def text(self) -> str:
-        """The content as text; pictures are left out."""
+        """The content as text, without images."""
         if isinstance(self.content, str):
             return self.content
         parts = (part for part in self.content if isinstance(part, (Text, Document)))
@@ -133,16 +131,16 @@ class Message(Struct, frozen=True):
 
 
 class ToolChoice(Struct, frozen=True):
-    """Whether the model may, must or must not call; `names` narrows which tools."""
+    """The permission or obligation to call tools; `names` restricts it to some of them."""
 
     mode: Literal["auto", "none", "required"] = "auto"
     names: tuple[str, ...] = ()
     validated: bool = False
-    """The model may answer in words, but what it calls has to fit the schema."""
+    """Calls must match the schema, but the model may also answer with text."""
 
 
 class ResponseFormat(Struct, frozen=True):
-    """The answer is JSON, in this schema if there is one."""
+    """A request for an answer in JSON, by a schema if there is one."""
 
     schema: dict[str, Any] | None = None
     name: str = ""
@@ -151,26 +149,26 @@ class ResponseFormat(Struct, frozen=True):
 
 
 class Thinking(Struct, frozen=True):
-    """How much a model shall think before it answers; None leaves it to the model."""
+    """The amount of reasoning before the answer; None leaves it to the model."""
 
     enabled: bool | None = None
     effort: str | None = None
     budget: int | None = None
     """In tokens."""
     shown: bool | None = None
-    """The thoughts, or a summary of them, are part of the reply."""
+    """The reply includes the reasoning or a summary of it."""
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """What a client asks for.
+    """A client's request.
 
-    Every `extra` in it belongs to `wire`, the API that it came by: there it rides along.
+    Each `extra` in it belongs to `wire`, the API of the client, and is passed on only to that API.
     """
 
     model: str
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] | None = None
-    """None: the client said nothing about tools; (): it said there are none."""
+    """None: the field was absent; (): the client declared an empty list."""
     tool_choice: ToolChoice = ToolChoice()
     parallel_tool_calls: bool = True
     response_format: ResponseFormat | None = None
@@ -181,42 +179,42 @@ class Request(Struct, frozen=True, kw_only=True):
     sampling: dict[str, float] = {}
     """`temperature`, `top_p`, `top_k`, `seed`, `presence_penalty`, `frequency_penalty`."""
     metadata: dict[str, Any] = {}
-    """`user_id` says on whose behalf."""
+    """`user_id` identifies the end user."""
     wire: str = ""
     notes: tuple[Note, ...] = ()
-    """What could not be taken over from the client's own words."""
+    """Notes on fields of the client's request that were not understood."""
     extra: dict[str, Any] = {}
 
 
 class Note(Struct, frozen=True, tag="note"):
-    """A visible remark: something was repaired, guessed, dropped or found wanting."""
+    """A recorded remark: something was repaired, coerced, guessed, dropped or retried."""
 
     code: str
     message: str
     where: str = ""
-    """The text or the path it is about."""
+    """The text or the path that the note is about."""
 
 
 class Rejection(Struct, frozen=True):
-    """A block that tried to be a call. It stays in the reply's text."""
+    """A block that was meant as a call and is not made. It stays in the text of the reply."""
 
     raw: str
     code: str
-    """The code of the note that says the same."""
+    """The code of the note on this rejection."""
     problem: str
     path: str = "$"
     name: str | None = None
 
 
 class Usage(Struct, frozen=True):
-    """Tokens, as the upstream counted them."""
+    """Numbers of tokens, as counted by the upstream."""
 
     input: int = 0
-    """All of the prompt, with what was cached."""
+    """The whole prompt, including cached tokens."""
     output: int = 0
-    """All of the reply, with the reasoning."""
+    """The whole reply, including reasoning."""
     cached: int = 0
-    """The part of the prompt that was read from a cache."""
+    """The part of the prompt that was read from the cache."""
     cache_written: int = 0
     reasoning: int = 0
     extra: dict[str, Any] = {}
@@ -238,15 +236,15 @@ FailureKind = Literal[
 
 
 class Failure(Struct, frozen=True, tag="failure"):
-    """Why there is no reply, or no more of it."""
+    """The reason why a reply is missing or incomplete."""
 
     kind: FailureKind
     message: str
     status: int = 500
     code: str | None = None
-    """The API's own word for it."""
+    """The error code of the API."""
     param: str | None = None
-    """The field of the request that is wrong, as a path."""
+    """The path of the field of the request that is wrong."""
     details: dict[str, Any] | None = None
 
 
@@ -256,10 +254,10 @@ StopReason = Literal[
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """A whole reply. Only `fold` makes one."""
+    """A whole reply. Only `fold` creates it."""
 
     parts: tuple[Part, ...] = ()
-    """What the model thought, said and called, in order."""
+    """The reasoning, texts, calls and other parts, in order."""
     rejected: tuple[Rejection, ...] = ()
     notes: tuple[Note, ...] = ()
     dialect: str | None = None
@@ -271,41 +269,38 @@ class Reply(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     failure: Failure | None = None
     wire: str = ""
-    """The API that it came by, whose every `extra` is."""
+    """The API that the reply came from; each `extra` belongs to it."""
     extra: dict[str, Any] = {}
 
     @property
     def text(self) -> str:
-        """All that the model said."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
     @property
     def reasoning(self) -> str:
-        """All that the model thought before it spoke."""
         return "".join(part.text for part in self.parts if isinstance(part, Reasoning))
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The calls that the model made."""
         return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
 
 class Capabilities(Struct, frozen=True):
-    """What a model behind an upstream can do; None: not known yet."""
+    """The capabilities of a model at an upstream; None: not known yet."""
 
     native_tools: bool | None = None
     constrained: bool | None = None
     tool_role: bool | None = None
     system_role: bool | None = None
     alternation: bool | None = None
-    """The chat template needs user and assistant to take turns."""
+    """The chat template requires user and assistant to alternate."""
     reasoning_open: bool | None = None
-    """The template opens the reasoning, so the reply starts inside it."""
+    """The chat template opens the reasoning, so the reply starts inside it."""
     context: int | None = None
 
 
 class Plan(Struct, frozen=True):
-    """How one request will be served. A value: it can be printed, tested and shown."""
+    """The way in which a model gets its tools for one request, and the reasons."""
 
     mode: ToolsMode
     dialect: str | None = None
@@ -314,16 +309,16 @@ class Plan(Struct, frozen=True):
 
 
 class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
-    """In what a provider's requests differ from those of its wire."""
+    """Differences between a provider's requests and those of its API."""
 
     rename: dict[str, str] = {}
     replace: dict[str, dict[str, str]] = {}
     drop: tuple[str, ...] = ()
     drop_in_messages: tuple[str, ...] = ()
     call_ids: int | None = None
-    """How many letters and digits the id of a call has to have."""
+    """The number of letters and digits that the id of a call must have."""
     roles: Literal["any", "system-first", "alternating"] = "system-first"
-    """Who may speak when: `any` as OpenAI has it, with developers and with instructions in between;
-    one system message, as the first; and then user and assistant in turns."""
+    """The order of roles: `any`, as in OpenAI's API; one system message, as the first; and the same
+    with user and assistant alternating."""
     after_results: str = ""
-    """What the assistant is to have said before the user may go on after results."""
+    """The assistant's text to insert between tool results and the user's next message."""

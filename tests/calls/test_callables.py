@@ -1,4 +1,4 @@
-"""Tools out of Python functions."""
+"""Tools from Python functions, and arguments bound to their parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolspeak.calls.coercion import coerce_arguments
 
 
 class Station:
-    """Where the weather is measured."""
+    """A class whose method is a tool."""
 
     def measure(self, what: Literal["wind", "rain"], times: int = 1) -> str:
         """Measure something."""
@@ -30,7 +30,7 @@ class Station:
 MEASURE: Any = Station().measure
 
 
-def test_a_bound_method_is_a_tool() -> None:
+def test_tool_from_bound_method_has_its_parameters() -> None:
     tool = tool_from_function(MEASURE)
     assert (tool.name, tool.description) == ("measure", "Measure something.")
     assert tool.parameters["required"] == ["what"]
@@ -45,7 +45,7 @@ def test_a_bound_method_is_a_tool() -> None:
         (update_wrapper(partial(MEASURE, "wind"), MEASURE), ["times"], []),
     ],
 )
-def test_what_a_partial_fills_in_is_no_parameter(
+def test_tool_from_partial_lacks_filled_parameters(
     function: Any, left: list[str], required: list[str]
 ) -> None:
     tool = tool_from_function(function)
@@ -54,7 +54,7 @@ def test_what_a_partial_fills_in_is_no_parameter(
     assert tool.parameters["required"] == required
 
 
-def test_a_type_that_cannot_be_resolved_is_named() -> None:
+def test_tool_from_function_with_unknown_type_raises_with_path() -> None:
     def look_up(city: City, days: int) -> Weather:  # noqa: F821 # pyright: ignore
         raise NotImplementedError
 
@@ -73,28 +73,28 @@ def test_a_type_that_cannot_be_resolved_is_named() -> None:
         (partial(MEASURE, place=1), "unexpected keyword argument 'place'"),
     ],
 )
-def test_functions_that_are_no_tools(function: Any, message: str) -> None:
+def test_tool_from_invalid_function_raises(function: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         as_tools([function])
 
 
 @dataclass
 class Place:
-    """Where something is."""
+    """A dataclass."""
 
     latitude: float
     longitude: float = 0.0
 
 
 class Forecast(msgspec.Struct):
-    """What is to come."""
+    """A msgspec struct."""
 
     days: int
     unit: Literal["c", "f"] = "c"
 
 
 class Person(pydantic.BaseModel):
-    """Somebody."""
+    """A pydantic model."""
 
     name: str
     age: Annotated[int, pydantic.Field(ge=0)] = 0
@@ -104,7 +104,7 @@ class Colour(Enum):
     RED = "red"
 
 
-def everything(
+def take_everything(
     place: Place,
     forecast: Forecast,
     person: Person,
@@ -133,8 +133,8 @@ GIVEN: dict[str, Any] = {
 }
 
 
-def test_arguments_are_what_the_parameters_are() -> None:
-    positional, named = bind_arguments(everything, GIVEN)
+def test_bind_arguments_converts_to_parameter_types() -> None:
+    positional, named = bind_arguments(take_everything, GIVEN)
     assert positional == [
         Place(1.0),
         Forecast(3),
@@ -145,8 +145,8 @@ def test_arguments_are_what_the_parameters_are() -> None:
     assert named == {"colour": Colour.RED, "tags": {"a"}, "ratio": 2.0}
 
 
-def test_their_schemas_are_what_the_arguments_fit() -> None:
-    schema = tool_from_function(everything).parameters
+def test_tool_from_function_schema_matches_bound_arguments() -> None:
+    schema = tool_from_function(take_everything).parameters
     fitted = {key: value for key, value in GIVEN.items() if key != "other"}
     assert not coerce_arguments(fitted, schema).violations
     faults = coerce_arguments({**fitted, "person": {"age": -1}}, schema).violations
@@ -154,8 +154,8 @@ def test_their_schemas_are_what_the_arguments_fit() -> None:
     assert schema["required"] == ["place", "forecast", "person", "people", "when"]
 
 
-def test_defaults_are_told() -> None:
-    properties = tool_from_function(everything).parameters["properties"]
+def test_tool_from_function_schema_shows_plain_defaults() -> None:
+    properties = tool_from_function(take_everything).parameters["properties"]
     assert properties["ratio"]["default"] == 0.5
     assert "default" not in properties["note"]
 
@@ -169,23 +169,23 @@ def test_defaults_are_told() -> None:
         ({"when": "tomorrow"}, "$.when"),
     ],
 )
-def test_arguments_that_are_not(given: dict[str, Any], path: str) -> None:
+def test_bind_arguments_of_wrong_type_raises_with_path(given: dict[str, Any], path: str) -> None:
     with pytest.raises(UsageError, match=re.escape(path)):
-        bind_arguments(everything, given)
+        bind_arguments(take_everything, given)
 
 
-def test_a_function_that_takes_all() -> None:
+def test_bind_arguments_with_var_keyword_keeps_unknown_arguments() -> None:
     def takes(first: int, **rest: Any) -> None: ...
 
     assert bind_arguments(takes, {"first": 1, "second": 2}) == ([], {"first": 1, "second": 2})
 
 
-def test_a_partial_needs_no_more() -> None:
+def test_bind_arguments_of_partial_takes_only_free_parameters() -> None:
     filled = partial(MEASURE, "wind")
     assert bind_arguments(filled, {"times": 2, "what": "rain"}) == ([], {"times": 2})
 
 
-def test_classes_of_the_same_name_are_two() -> None:
+def test_tool_from_function_with_equal_class_names_keeps_both_schemas() -> None:
     def first() -> type:
         @dataclass
         class Item:
@@ -210,7 +210,7 @@ def test_classes_of_the_same_name_are_two() -> None:
     assert coerce_arguments({"x": {"b": "c"}, "y": []}, schema).violations
 
 
-def test_an_unknown_argument_is_told() -> None:
+def test_tool_from_function_rejects_unknown_arguments_without_var_keyword() -> None:
     def take(a: int = 1) -> None: ...
 
     def take_all(a: int = 1, **rest: Any) -> None: ...
@@ -219,14 +219,14 @@ def test_an_unknown_argument_is_told() -> None:
     assert not coerce_arguments({"aa": 5}, tool_from_function(take_all).parameters).violations
 
 
-def test_what_is_annotated_beside_a_description_counts() -> None:
+def test_tool_from_function_annotated_type_keeps_description_and_limits() -> None:
     def take(n: Annotated[int, "How many.", msgspec.Meta(le=3)]) -> None: ...
 
     [schema] = tool_from_function(take).parameters["properties"].values()
     assert schema == {"type": "integer", "maximum": 3, "description": "How many."}
 
 
-def test_a_path_is_a_text() -> None:
+def test_path_parameter_is_a_string_in_schema_and_a_path_when_bound() -> None:
     def take(path: Path, others: list[Path]) -> None: ...
 
     assert tool_from_function(take).parameters["properties"]["path"]["type"] == "string"
@@ -234,7 +234,7 @@ def test_a_path_is_a_text() -> None:
     assert named == {"path": Path("a/b"), "others": [Path("c")]}
 
 
-def test_long_descriptions_of_parameters() -> None:
+def test_tool_from_docstring_joins_continued_descriptions() -> None:
     def take(first: int, second: int) -> None:
         """Take two.
 
@@ -252,5 +252,5 @@ def test_long_descriptions_of_parameters() -> None:
     assert properties["second"]["description"] == "The second."
 
 
-def test_a_lambda_with_a_name() -> None:
+def test_tool_from_lambda_with_name_is_accepted() -> None:
     assert tool_from_function(eval("lambda x: x"), name="same").name == "same"

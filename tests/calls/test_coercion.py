@@ -1,4 +1,4 @@
-"""Arguments that fit their schema: validated first, coerced only where they fail."""
+"""Coercion: valid arguments stay unchanged; values that fail are converted or reported."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ SCHEMA: dict[str, Any] = {
         ({"names": "[]"}, {"names": []}),
     ],
 )
-def test_what_fails_is_coerced(given: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_coerce_value_of_wrong_type_is_converted(
+    given: dict[str, Any], expected: dict[str, Any]
+) -> None:
     found = coerce_arguments(given, SCHEMA)
     assert found.arguments == expected
     assert found.changes
@@ -101,7 +103,7 @@ def test_what_fails_is_coerced(given: dict[str, Any], expected: dict[str, Any]) 
         {"undeclared": {"any": "thing"}},
     ],
 )
-def test_what_fits_stays_as_it_is(given: dict[str, Any]) -> None:
+def test_coerce_valid_arguments_are_unchanged(given: dict[str, Any]) -> None:
     found = coerce_arguments(given, SCHEMA)
     assert found.arguments is given
     assert not found.changes
@@ -124,18 +126,18 @@ def test_what_fits_stays_as_it_is(given: dict[str, Any]) -> None:
         ({"names": " "}, "$.names"),
     ],
 )
-def test_what_cannot_be_coerced_is_a_fault_with_a_path(given: dict[str, Any], path: str) -> None:
+def test_coerce_impossible_value_is_violation_with_path(given: dict[str, Any], path: str) -> None:
     found = coerce_arguments(given, SCHEMA)
     assert [fault.path for fault in found.violations] == [path]
     assert found.arguments == given
 
 
-def test_a_missing_parameter_is_a_fault() -> None:
+def test_coerce_missing_parameter_is_violation() -> None:
     schema = {"type": "object", "properties": {"a": {}}, "required": ["a"]}
     assert coerce_arguments({}, schema).violations[0].problem == '"a" is a required property'
 
 
-def test_a_number_that_becomes_text_keeps_its_digits() -> None:
+def test_coerce_number_to_string_keeps_its_digits() -> None:
     source = '{"id": 1.10, "ratio": 1.1}'
     assert coerce_arguments({"id": 1.1, "ratio": 1.1}, SCHEMA, source).arguments == {
         "id": "1.10",
@@ -157,7 +159,7 @@ def test_a_number_that_becomes_text_keeps_its_digits() -> None:
         {"type": "object", "properties": {"a": {"type": ["number", "any"]}}},
     ],
 )
-def test_schemas_as_people_write_them(schema: dict[str, Any]) -> None:
+def test_coerce_by_sloppy_schema_still_works(schema: dict[str, Any]) -> None:
     found = coerce_arguments({"a": "1.5"}, schema)
     assert found.arguments == {"a": 1.5}
     assert found.is_schema_valid == (
@@ -179,44 +181,46 @@ TREE: dict[str, Any] = {
 }
 
 
-def nested(levels: int, value: Any) -> Any:
+def build_nested(levels: int, value: Any) -> Any:
     for _ in range(levels):
         value = [value]
     return value
 
 
-def test_a_schema_that_refers_to_itself() -> None:
+def test_coerce_by_recursive_schema_works_at_depth() -> None:
     assert coerce_arguments({"tree": ["1", ["2"]]}, TREE).arguments == {"tree": [1, [2]]}
-    assert coerce_arguments({"tree": nested(20, "1")}, TREE).arguments == {"tree": nested(20, 1)}
+    assert coerce_arguments({"tree": build_nested(20, "1")}, TREE).arguments == {
+        "tree": build_nested(20, 1)
+    }
     endless: dict[str, Any] = {"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}}
     endless["$defs"] = {"b": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "integer"}]}}
     coerce_arguments({"a": {"x": "y"}}, endless)
 
 
 @pytest.mark.parametrize("value", ["x", True, {"x": "y"}, ["x"], [["x"]]], ids=repr)
-def test_a_value_that_no_part_of_such_a_schema_takes(value: Any) -> None:
+def test_coerce_by_recursive_schema_rejects_unmatched_value(value: Any) -> None:
     [fault] = coerce_arguments({"tree": value}, TREE).violations
     assert fault.path == "$.tree"
     assert "not valid under any" in fault.problem
 
 
-def test_a_value_is_put_in_an_array_only_once() -> None:
+def test_coerce_to_array_wraps_once() -> None:
     endless = {"type": "array", "items": {"$ref": "#/properties/a"}}
     found = coerce_arguments({"a": 1}, {"type": "object", "properties": {"a": endless}})
     assert [fault.path for fault in found.violations] == ["$.a[0]"]
 
 
-def test_many_ways_to_read_a_value_are_not_all_tried() -> None:
+def test_coerce_by_ambiguous_schema_ends_in_time() -> None:
     lists = [{"type": "array", "minItems": n, "items": {"$ref": "#/$defs/node"}} for n in range(4)]
     schema = {**TREE, "$defs": {"node": {"anyOf": [{"type": "integer"}, *lists]}}}
     started = time.process_time()
-    assert coerce_arguments({"tree": nested(6, "x")}, schema).violations
+    assert coerce_arguments({"tree": build_nested(6, "x")}, schema).violations
     assert time.process_time() - started < 10
 
 
-def test_what_is_nested_too_deeply() -> None:
+def test_coerce_deeply_nested_arguments_is_violation() -> None:
     [fault] = coerce_arguments(
-        {"tree": nested(5000, 1), "n": "1"}, SCHEMA | {"required": ["x"]}
+        {"tree": build_nested(5000, 1), "n": "1"}, SCHEMA | {"required": ["x"]}
     ).violations
     assert "nested too deeply" in fault.problem
     deep: dict[str, Any] = {"type": "integer"}
@@ -226,7 +230,7 @@ def test_what_is_nested_too_deeply() -> None:
     assert "nested too deeply" in fault.problem
 
 
-def test_a_schema_is_compiled_once() -> None:
+def test_get_validator_of_equal_schemas_compiles_once() -> None:
     assert get_validator(dict(SCHEMA)) is get_validator(dict(SCHEMA))
 
 
@@ -244,7 +248,7 @@ BROKEN: list[Any] = [
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=repr)
-def test_one_bad_keyword_leaves_the_rest(broken: Any) -> None:
+def test_coerce_by_schema_with_invalid_keyword_applies_the_rest(broken: Any) -> None:
     declared = {"a": broken, "b": {"type": "string"}}
     schema = {"type": "object", "properties": declared, "required": ["b", "b"]}
     found = coerce_arguments({"a": "x", "b": [1]}, schema)
@@ -252,7 +256,7 @@ def test_one_bad_keyword_leaves_the_rest(broken: Any) -> None:
     assert [fault.path for fault in found.violations] == ["$.b"]
 
 
-def test_properties_named_like_keywords() -> None:
+def test_coerce_properties_named_like_keywords() -> None:
     declared = {"pattern": {"type": "STRING"}, "required": {"type": "INTEGER"}}
     schema = {"type": "OBJECT", "properties": declared, "required": ["pattern"]}
     assert [fault.path for fault in coerce_arguments({"pattern": ["x"]}, schema).violations] == [
@@ -261,19 +265,19 @@ def test_properties_named_like_keywords() -> None:
     assert coerce_arguments({"pattern": "x", "required": "1"}, schema).arguments["required"] == 1
 
 
-def test_many_items_are_coerced() -> None:
+def test_coerce_long_list_converts_every_item() -> None:
     schema = {"type": "object", "properties": {"a": {"items": {"type": "integer"}}}}
     assert coerce_arguments({"a": ["1"] * 900}, schema).arguments == {"a": [1] * 900}
 
 
-def test_nullable() -> None:
+def test_coerce_nullable_accepts_null() -> None:
     declared = {"a": {"type": "integer", "nullable": True}, "b": {"enum": ["x"], "type": "string"}}
     schema = {"type": "object", "properties": declared, "required": ["a"]}
     assert not coerce_arguments({"a": None}, schema).violations
     assert coerce_arguments({"a": "three"}, schema).violations
 
 
-def test_digits_are_those_of_their_place() -> None:
+def test_coerce_number_to_string_takes_digits_at_its_path() -> None:
     schema = {
         "type": "object",
         "properties": {"a": {"type": "string"}, "b": {"items": {"type": "string"}}},
@@ -287,20 +291,20 @@ def test_digits_are_those_of_their_place() -> None:
     }
 
 
-def test_halves_of_surrogate_pairs() -> None:
+def test_coerce_lone_surrogates_are_checked() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
     assert coerce_arguments({"\ud83d": 1, "n": "\ud83d"}, schema).violations
     assert not coerce_arguments({"\ud83d": 1, "n": 2}, schema).violations
 
 
-def test_arguments_that_are_one_of_several_objects() -> None:
+def test_coerce_by_any_of_objects_matches_one_branch() -> None:
     by_id = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
     by_name = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     found = coerce_arguments({"id": "3"}, {"anyOf": [by_id, by_name]})
     assert found.arguments == {"id": 3}
 
 
-def test_a_lone_object_that_needs_more_than_a_list_around_it() -> None:
+def test_coerce_object_to_array_converts_its_members() -> None:
     edit = {"type": "object", "properties": {"old": {"type": "string"}, "n": {"type": "integer"}}}
     schema = {"type": "object", "properties": {"edits": {"type": "array", "items": edit}}}
     assert coerce_arguments({"edits": {"old": "x", "n": "3"}}, schema).arguments == {

@@ -1,4 +1,4 @@
-"""From decoded values to calls: the keys, the envelopes, the forms of arguments."""
+"""Calls in decoded JSON: keys, envelopes and forms of arguments; ids of calls."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ BAD = [
 
 
 @pytest.mark.parametrize(("value", "calls"), ROWS)
-def test_row(value: Any, calls: list[tuple[str, Any]]) -> None:
+def test_read_drafts_row_gives_expected_drafts(value: Any, calls: list[tuple[str, Any]]) -> None:
     assert [(draft.name, decode_arguments(draft)[0]) for draft in read_drafts(value)] == calls
 
 
 @pytest.mark.parametrize("value", BAD)
-def test_bad_ones_say_why(value: Any) -> None:
+def test_read_drafts_invalid_value_has_problem(value: Any) -> None:
     (draft,) = read_drafts(value)
     arguments, problem, _ = decode_arguments(draft)
     assert draft.problem or (arguments is None and problem)
 
 
-def test_a_single_key_is_a_name_only_for_declared_tools() -> None:
+def test_read_drafts_single_key_is_name_only_if_declared() -> None:
     (draft,) = read_drafts({"f": {"a": 1}}, ["g"])
     assert draft.problem
     (draft,) = read_drafts({"f": {"a": 1}}, ["f"])
@@ -83,19 +83,19 @@ SHELL = Tool(
         ),
     ],
 )
-def test_arguments_beside_the_object_that_should_hold_them(value: Any, arguments: Any) -> None:
+def test_extract_arguments_beside_object_are_added(value: Any, arguments: Any) -> None:
     (draft,) = read_drafts(value, {"shell": SHELL})
     assert draft == CallDraft("shell", arguments, repairs=("arguments-beside-name",))
 
 
-def test_only_parameters_of_the_tool_are_such_arguments() -> None:
+def test_extract_keys_beside_object_count_only_if_declared() -> None:
     for beside in ({"cmd": "ls"}, {"type": "function"}, {"id": "c1", "index": 0}):
         (draft,) = read_drafts({"name": "shell", "arguments": {}, **beside}, {"shell": SHELL})
         assert (draft.arguments, draft.repairs) == (None, ())
 
 
 @pytest.mark.parametrize("arguments", ["validated", "incremental"])
-def test_such_arguments_in_a_stream(arguments: str) -> None:
+def test_stream_arguments_beside_object_are_added(arguments: str) -> None:
     text = '<tool_call>{"name": "shell", "arguments": {}, "command": "ls"}</tool_call>'
     for size in (1, 3, len(text)):
         reply = parse(split_into_chunks(text, size), tools=[SHELL], arguments=arguments)
@@ -103,18 +103,18 @@ def test_such_arguments_in_a_stream(arguments: str) -> None:
         assert [note.code for note in reply.notes] == ["repaired-arguments-beside-name"]
 
 
-def test_new_ids_differ() -> None:
+def test_new_call_id_is_unique() -> None:
     ids = {new_call_id() for _ in range(100)}
     assert len(ids) == 100
     assert all(identity.startswith("call_") and len(identity) >= 17 for identity in ids)
 
 
-def test_draft_is_frozen() -> None:
+def test_call_draft_is_frozen() -> None:
     with pytest.raises(AttributeError):
         CallDraft("f").name = "g"  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_an_id_is_free_again_if_its_call_was_not_made() -> None:
+def test_call_ids_release_frees_the_id() -> None:
     tools = [{"name": "t", "parameters": {"properties": {"a": {"type": "integer"}}}}]
     text = '<tool_call>{"id": "x", "name": "t", "arguments": {"a": "3"}}</tool_call>'
     for arguments in ("validated", "incremental"):

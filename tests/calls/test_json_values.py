@@ -1,4 +1,4 @@
-"""Values as models write them, row by row: what they mean, and what had to be mended."""
+"""JSON as models write it: each row has the value and the repairs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ ROWS: list[tuple[str, Any, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("text", "value", "repairs"), ROWS)
-def test_row(text: str, value: Any, repairs: tuple[str, ...]) -> None:
+def test_parse_json_row_gives_value_and_repairs(
+    text: str, value: Any, repairs: tuple[str, ...]
+) -> None:
     assert jsonish.parse_json(text) == (value, repairs)
 
 
@@ -59,12 +61,12 @@ def test_row(text: str, value: Any, repairs: tuple[str, ...]) -> None:
         "[" * 500,
     ],
 )
-def test_not_a_value(text: str) -> None:
+def test_parse_json_invalid_text_raises(text: str) -> None:
     with pytest.raises(jsonish.LenientJsonError):
         jsonish.parse_json(text)
 
 
-def test_missing_closers_are_added_only_when_asked() -> None:
+def test_parse_json_adds_closers_only_if_allowed() -> None:
     assert jsonish.parse_json('{"a": [1, {"b": 2', allow_missing_closers=True) == (
         {"a": [1, {"b": 2}]},
         ("missing-closer",),
@@ -76,7 +78,7 @@ def test_missing_closers_are_added_only_when_asked() -> None:
 
 
 @given(st.text())
-def test_any_text_is_a_value_or_not(text: str) -> None:
+def test_parse_json_any_text_returns_or_raises(text: str) -> None:
     try:
         jsonish.parse_json(text, allow_missing_closers=True)
     except jsonish.LenientJsonError:
@@ -84,5 +86,5 @@ def test_any_text_is_a_value_or_not(text: str) -> None:
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5))
-def test_python_literals_read_back(value: Any) -> None:
+def test_parse_json_python_repr_is_read_back(value: Any) -> None:
     assert jsonish.parse_json(repr(value))[0] == value

@@ -1,4 +1,4 @@
-"""Bare text and schemas: the schema gives the type, never the look."""
+"""Values written as text: their types come from the schema, never from their look."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ROWS: list[tuple[str, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("text", "schema", "value"), ROWS)
-def test_row(text: str, schema: Any, value: Any) -> None:
+def test_parse_text_value_row_gives_typed_value(text: str, schema: Any, value: Any) -> None:
     found = parse_text_value(text, schema, DEFS, [])
     assert found == value
     assert type(found) is type(value)
@@ -63,13 +63,13 @@ def test_row(text: str, schema: Any, value: Any) -> None:
         ("[1,]", "array", ["trailing-comma"]),
     ],
 )
-def test_a_liberty_is_named(text: str, kind: str, repairs: list[str]) -> None:
+def test_parse_text_value_repair_is_named(text: str, kind: str, repairs: list[str]) -> None:
     taken: list[str] = []
     parse_text_value(text, {"type": kind}, {}, taken)
     assert taken == repairs
 
 
-def test_references_that_go_in_circles_or_nowhere() -> None:
+def test_resolve_ref_circular_or_dangling_gives_empty_schema() -> None:
     circle = {"$defs": {"a": {"$ref": "#/$defs/a"}, "b": {"anyOf": [{"$ref": "#/$defs/b"}]}}}
     assert allowed_types({"$ref": "#/$defs/a"}, circle) == frozenset()
     assert allowed_types({"$ref": "#/$defs/b"}, circle) == frozenset()

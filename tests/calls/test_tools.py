@@ -1,12 +1,16 @@
-"""Tools in any provider's shape."""
+"""Tool declarations in any provider's form, and the names that models call them by."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from bench.injection import TRUSTS
 
 from toolspeak import Tool, as_tools, extract
+from toolspeak.calls.tools import Toolset
+from toolspeak.types import Trust
 
 WAIT = {"type": "function", "name": "wait_agent", "parameters": {"type": "object"}}
 PATCH = {
@@ -17,33 +21,33 @@ PATCH = {
 }
 
 
-def test_the_tools_in_a_namespace() -> None:
+def test_as_tools_namespace_sets_namespace_of_members() -> None:
     given = [{"type": "namespace", "name": "agents", "tools": [WAIT]}, {"type": "web_search"}]
     expected = Tool(name="wait_agent", parameters={"type": "object"}, namespace="agents")
     assert as_tools(given) == (expected,)
 
 
 @pytest.mark.parametrize("given", [PATCH, {"type": "custom", "custom": PATCH}])
-def test_a_tool_that_takes_text(given: Any) -> None:
+def test_as_tools_custom_tool_is_freeform(given: Any) -> None:
     (tool,) = as_tools([given]) or (None,)
     assert tool
     assert (tool.name, tool.description, tool.freeform) == ("apply_patch", "Edits.", True)
     assert tool.parameters["required"] == ["input"]
 
 
-def test_a_custom_tool_with_a_schema_is_like_any_other() -> None:
+def test_as_tools_custom_tool_with_schema_is_not_freeform() -> None:
     given = {"type": "custom", "name": "add", "input_schema": {"type": "object"}}
     assert as_tools([given]) == (Tool(name="add", parameters={"type": "object"}),)
 
 
 @pytest.mark.parametrize("text", ["*** Begin Patch", '{"a": 1}', ""])
-def test_the_text_of_a_call_is_text_whatever_it_looks_like(text: str) -> None:
+def test_extract_freeform_call_keeps_its_text(text: str) -> None:
     item = {"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": text}
     (call,) = extract({"output": [item]}, tools=[PATCH]).calls
     assert (call.id, call.arguments) == ("c", {"input": text})
 
 
-def test_schemas_that_are_only_true_or_false() -> None:
+def test_as_tools_boolean_schema_allows_any_or_no_arguments() -> None:
     text = '<tool_call>{{"name": "f", "arguments": {}}}</tool_call>'
     with_one, without = text.format('{"a": 1}'), text.format("{}")
     for schema, allowed in ((True, True), (False, False)):
@@ -52,3 +56,69 @@ def test_schemas_that_are_only_true_or_false() -> None:
         reply = extract(with_one, tools=tools)
         assert bool(reply.calls) == allowed
         assert [one.code for one in reply.rejected] == ["invalid-arguments"] * (not allowed)
+
+
+# Names.
+
+DECLARED = ("github.create_issue", "files.delete", "files.soft_delete", "get_weather", "a.b.c")
+
+
+def build_toolset(*names: str) -> Toolset:
+    return Toolset(as_tools([{"name": name} for name in names]) or ())
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("github.create_issue", "github.create_issue"),
+        ("github_create_issue", "github.create_issue"),
+        ("GitHub-Create-Issue", "github.create_issue"),
+        ("functions.github.create_issue", "github.create_issue"),
+        ("functions.create_issue", "github.create_issue"),
+        ("default_api.delete", "files.delete"),
+        ("tools.soft_delete", "files.soft_delete"),
+        ("multi_tool_use.get_weather", "get_weather"),
+        ("functions.get-weather", "get_weather"),
+        ("get_weather.get_weather", "get_weather"),
+        ("functions.get_weather.get_weather", "get_weather"),
+        ("b.c", "a.b.c"),
+        ("tools.B.c", "a.b.c"),
+    ],
+)
+def test_resolve_name_changed_name_gives_declared_name(given: str, meant: str) -> None:
+    assert build_toolset(*DECLARED).resolve_name(given) == meant
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "jira.create_issue",
+        "functions.jira.create_issue",
+        "trash.delete",
+        "x.files.delete",
+        "cache.get_weather",
+        "soft.delete",
+        "weather.get_weather",
+        "functions.",
+        "x.b.c",
+        "get_weather.create_issue",
+        "delete.delete",
+        "delete",
+    ],
+)
+def test_resolve_name_of_other_namespace_gives_none(given: str) -> None:
+    assert build_toolset(*DECLARED).resolve_name(given) is None
+
+
+def test_resolve_name_ambiguous_name_gives_none() -> None:
+    assert build_toolset("files.delete", "mails.delete").resolve_name("functions.delete") is None
+
+
+@pytest.mark.parametrize("trust", TRUSTS)
+@pytest.mark.parametrize("name", ["jira.create_issue", "trash.delete", "cache.get_weather"])
+def test_extract_call_of_other_namespace_is_rejected(name: str, trust: Trust) -> None:
+    text = f"<tool_call>{json.dumps({'name': name, 'arguments': {}})}</tool_call>"
+    tools = [{"name": declared} for declared in DECLARED]
+    reply = extract(text, tools=tools, dialect="hermes", trust=trust)
+    assert not reply.calls
+    assert [one.code for one in reply.notes if "tool" in one.code] == ["unknown-tool"]

@@ -241,8 +241,7 @@ def _read_object(
             name, problem="the object describes a tool or its result; it is not a call"
         )
     if name and any(key in value for key in ARGUMENT_KEYS):
-        tool = declared.get(name) if isinstance(declared, Mapping) else None
-        own = get_properties(tool.parameters) if isinstance(tool, Tool) else ()
+        own = _get_parameters(name, declared)
         ignored = (*_find_ignored_names(value, name), *_find_ignored_keys(value, own))
         draft = CallDraft(name, arguments, identity, ignored_keys=ignored)
         return _collect_stray_arguments(draft, value, declared)
@@ -254,6 +253,11 @@ def _read_object(
         if isinstance(arguments, dict) and known:
             return CallDraft(key, arguments)
     return CallDraft(problem="the object does not name a tool")
+
+
+def _get_parameters(name: str, declared: Collection[str] | None) -> dict[str, Any]:
+    tool = declared.get(name) if isinstance(declared, Mapping) else None
+    return get_properties(tool.parameters) if isinstance(tool, Tool) else {}
 
 
 def _read_name(value: dict[str, Any], declared: Collection[str] | None) -> tuple[str, str]:
@@ -271,11 +275,10 @@ def _collect_stray_arguments(
     draft: CallDraft, value: dict[str, Any], declared: Collection[str] | None
 ) -> CallDraft:
     """Add arguments that the model wrote beside the object that should contain them."""
-    tool = declared.get(draft.name) if isinstance(declared, Mapping) else None
     given = {} if draft.arguments is None else draft.arguments
-    if not isinstance(tool, Tool) or not isinstance(given, dict):
+    if not isinstance(given, dict):
         return draft
-    known = get_properties(tool.parameters).keys() - _NEVER_ARGUMENTS
+    known = _get_parameters(draft.name, declared).keys() - _NEVER_ARGUMENTS
     strays = {key: value[key] for key in value if key in known}
     clashes = [key for key in strays if given.get(key, strays[key]) != strays[key]]
     if clashes:
@@ -333,8 +336,7 @@ def _is_description_or_result(
 ) -> bool:
     """Return whether an object declares a tool or reports its result. Keys that are the tool's own
     parameters do not count."""
-    tool = declared.get(name) if isinstance(declared, Mapping) else None
-    own = get_properties(tool.parameters) if isinstance(tool, Tool) else {}
+    own = _get_parameters(name, declared)
     is_declaration = "parameters" in value and isinstance(value.get("description"), str)
     return (
         (is_declaration and "description" not in own)
@@ -350,8 +352,7 @@ def _read_name_only(
     beside = {key: item for key, item in value.items() if key not in _HEADER_KEYS}
     if not beside:
         return CallDraft(name, None, identity, is_bare=True)
-    tool = declared.get(name) if isinstance(declared, Mapping) else None
-    if isinstance(tool, Tool) and beside.keys() <= get_properties(tool.parameters).keys():
+    if beside.keys() <= _get_parameters(name, declared).keys():
         return CallDraft(name, beside, identity, repairs=("arguments-beside-name",))
     return CallDraft(name, problem="the object has a name, but no known key for arguments")
 

@@ -411,8 +411,8 @@ def test_incomplete_protocol_cases_are_held_back() -> None:
     results: dict[str, bool] = {}
     for case in select_cases("looks_like_incomplete_tool_protocol_json"):
         parser = Parser(tools=ZEROCLAW)
-        said = [event for event in parser.feed(case["input"]) if isinstance(event, TextDelta)]
-        results[case["id"]] = case["expected"] == (bool(case["input"]) and not said)
+        texts = [event for event in parser.feed(case["input"]) if isinstance(event, TextDelta)]
+        results[case["id"]] = case["expected"] == (bool(case["input"]) and not texts)
     check_results(results)
 
 
@@ -467,10 +467,10 @@ def test_history_cases_without_tools_are_rendered_as_text(wire: str) -> None:
         sent = prepare_attempt(request, target).model_request.messages
         wanted = case["expected"]
         assert len(sent) == wanted["message_count"]
-        told = ["".join(part.text for part in m.parts if isinstance(part, Text)) for m in sent]
+        texts = ["".join(part.text for part in m.parts if isinstance(part, Text)) for m in sent]
         assert [message.role for message in sent[1:]] == ["assistant", "user"]
-        assert all(word in told[1] for word in wanted["messages[1].contains"])
-        assert all(word in told[2] for word in wanted["messages[2].contains"])
+        assert all(word in texts[1] for word in wanted["messages[1].contains"])
+        assert all(word in texts[2] for word in wanted["messages[2].contains"])
 
 
 def test_every_kind_of_case_is_tested() -> None:

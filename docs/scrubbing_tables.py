@@ -30,7 +30,7 @@ def _remark(rule: SecretNameRule) -> str:
     if rule.multi_word:
         remarks.append("also values of several words")
     if rule.header:
-        remarks.append("the scheme, or the names of cookies, are kept")
+        remarks.append("the scheme of a header and the names of cookies are kept")
     return "; ".join(remarks)
 
 

@@ -20,7 +20,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
 
-from tests.config.config_files import go_apart
+from tests.config.config_files import isolate_settings
 from tests.engine.models import prompted
 from toolspeak.agent import Agent, McpServer
 from toolspeak.agent.mcp.export import create_server
@@ -59,7 +59,7 @@ def read_results(client: Client) -> Call:
 @pytest.fixture
 def call_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     """Call a tool in this process: its result is the same over every transport."""
-    go_apart(tmp_path, monkeypatch)
+    isolate_settings(tmp_path, monkeypatch)
 
     async def call(name: str, /, **arguments: Any) -> tuple[bool, Any]:
         async with Client(create_test_server()) as client:
@@ -82,7 +82,7 @@ def source_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tools_do_what_the_commands_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go_apart(tmp_path, monkeypatch)
+    isolate_settings(tmp_path, monkeypatch)
 
     async def use_tools(client: Client) -> None:
         call = read_results(client)

@@ -1,4 +1,4 @@
-"""What the tests of the settings share: files that are loaded, and files that are refused."""
+"""Configuration files for tests, and functions that load them."""
 
 from __future__ import annotations
 
@@ -76,32 +76,32 @@ a = "m"
 SECRETS = ("hunter2", "client-key", "admin-key", "upstream-key")
 
 
-def go_apart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To a folder where no file and no variable says anything."""
+def isolate_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change to an empty folder and unset the variables that are settings."""
     monkeypatch.chdir(folder)
     for variable in (*VARIABLES, "TOOLSPEAK_CONFIG"):
         monkeypatch.delenv(variable, raising=False)
 
 
-def loaded(
+def load_text(
     text: str, environ: Mapping[str, str] | None = None, name: str = "a.toml"
 ) -> LoadedConfig:
-    """What a file says, in an environment that holds nothing else."""
+    """Load a file of this text, in an environment that holds nothing else."""
     path = Path(name)
     path.write_text(text)
     return read_config(path, environ or {})
 
 
-def refused(
+def load_invalid(
     text: str, environ: Mapping[str, str] | None = None, name: str = "a.toml"
 ) -> ConfigError:
-    """Why a file cannot be used."""
+    """Return the error of a file that cannot be load_text."""
     with pytest.raises(ConfigError) as caught:
-        loaded(text, environ, name)
+        load_text(text, environ, name)
     return caught.value
 
 
 def load_everything() -> Config:
-    result = loaded(EVERYTHING)
+    result = load_text(EVERYTHING)
     assert result.warnings == ()
     return result.config

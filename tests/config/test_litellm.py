@@ -1,19 +1,11 @@
-"""LiteLLM's files: what is taken over, and what is said about the rest."""
+"""LiteLLM's files: what is translated, and the warnings about the rest."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.config.config_files import go_apart, loaded, refused
+from tests.config.config_files import load_invalid, load_text
 from toolspeak.config.settings import find_model
-
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go_apart(tmp_path, monkeypatch)
-
 
 LITELLM = """
 model_list:
@@ -56,8 +48,8 @@ general_settings:
 """
 
 
-def test_litellm() -> None:
-    result = loaded(LITELLM, {"MY_KEY": "sk-mine"}, "litellm.yaml")
+def test_litellm_file_gives_upstreams_models_and_aliases() -> None:
+    result = load_text(LITELLM, {"MY_KEY": "sk-mine"}, "litellm.yaml")
     config = result.config
     assert config.server.keys == (config.server.admin_key,) == ("sk-master-0123456789",)
     assert config.aliases == {"gpt-4": "gpt-4o", "hidden": "local"}
@@ -87,16 +79,18 @@ def test_litellm() -> None:
         ("hidden", ["ollama: llama3"]),
     ],
 )
-def test_litellms_models_stand_in_for_each_other(requested: str, attempts: list[str]) -> None:
-    config = loaded(LITELLM, {"MY_KEY": "sk-mine"}, "litellm.yml").config
+def test_litellm_models_have_their_fallbacks(requested: str, attempts: list[str]) -> None:
+    config = load_text(LITELLM, {"MY_KEY": "sk-mine"}, "litellm.yml").config
     target = find_model(config, requested)
     assert target
-    asked = [f"{config.upstreams[one.upstream].provider}: {one.model}" for one in target.locations]
-    assert asked == attempts
+    locations = [
+        f"{config.upstreams[one.upstream].provider}: {one.model}" for one in target.locations
+    ]
+    assert locations == attempts
 
 
-def test_what_litellm_says_in_vain() -> None:
-    told = "\n".join(loaded(LITELLM, {"MY_KEY": "sk-mine"}, "litellm.conf").warnings)
+def test_litellm_unsupported_settings_give_warnings() -> None:
+    warnings = "\n".join(load_text(LITELLM, {"MY_KEY": "sk-mine"}, "litellm.conf").warnings)
     for fragment in (
         "not supported and ignored: rpm - at `$.model_list[0].litellm_params`",
         "not supported and ignored: base_model - at `$.model_list[2].model_info`",
@@ -109,8 +103,8 @@ def test_what_litellm_says_in_vain() -> None:
         "not supported and ignored: routing_strategy - at `$.router_settings`",
         "not supported and ignored: database_url - at `$.general_settings`",
     ):
-        assert fragment in told
-    assert "hunter2" not in told
+        assert fragment in warnings
+    assert "hunter2" not in warnings
 
 
 @pytest.mark.parametrize(
@@ -142,9 +136,9 @@ def test_what_litellm_says_in_vain() -> None:
         ("model: siliconflow/org/m, api_base: 'https://h/v1'", "custom", "org/m"),
     ],
 )
-def test_litellms_providers(parameters: str, provider: str, model: str) -> None:
+def test_litellm_model_gives_its_provider(parameters: str, provider: str, model: str) -> None:
     text = f"model_list: [{{model_name: m, litellm_params: {{{parameters}}}}}]"
-    upstream = loaded(text, name="a.yaml").config.upstreams["m"]
+    upstream = load_text(text, name="a.yaml").config.upstreams["m"]
     assert (upstream.provider, upstream.model) == (provider, model)
 
 
@@ -169,8 +163,8 @@ def test_litellms_providers(parameters: str, provider: str, model: str) -> None:
         ("model_list: 2001-99-99", "a.yaml: not valid YAML"),
     ],
 )
-def test_litellms_problems(text: str, fragment: str) -> None:
-    assert fragment in str(refused(text, name="a.yaml"))
+def test_litellm_file_with_problem_reports_it(text: str, fragment: str) -> None:
+    assert fragment in str(load_invalid(text, name="a.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -184,8 +178,8 @@ def test_litellms_problems(text: str, fragment: str) -> None:
         ("extra_headers: {A: 1}", "`$.model_list[0].litellm_params.extra_headers.A`"),
     ],
 )
-def test_problems_name_the_place_in_litellms_file(parameters: str, fragment: str) -> None:
+def test_litellm_problem_has_the_path_in_its_file(parameters: str, fragment: str) -> None:
     text = f"model_list: [{{model_name: m, litellm_params: {{model: ollama/m, {parameters}}}}}]"
-    error = refused(text, name="a.yaml")
+    error = load_invalid(text, name="a.yaml")
     assert fragment in str(error)
     assert len(error.problems) == 1

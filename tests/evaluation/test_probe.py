@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.config.config_files import go_apart
+from tests.config.config_files import isolate_settings
 from tests.engine.models import (
     Simulated,
     answer,
@@ -378,7 +378,7 @@ def server() -> Iterator[ScriptedServer]:
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ScriptedServer) -> Path:
-    go_apart(tmp_path, monkeypatch)
+    isolate_settings(tmp_path, monkeypatch)
     path = tmp_path / "toolspeak.toml"
     path.write_text(f'[upstreams.box]\nwire = "openai_chat"\nbase_url = "{server.url}/v1"')
     return path
@@ -558,7 +558,7 @@ def test_recommended_mode_is_shared_through_the_store(
 def test_embedded_model_is_recommended_constrained_mode(
     capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_apart(tmp_path, monkeypatch)
+    isolate_settings(tmp_path, monkeypatch)
     # Few tokens and one dialect: they are enough for this model, and save minutes.
     monkeypatch.setattr("toolspeak.evaluation.prober._MAX_TOKENS", 48)
     monkeypatch.setattr("toolspeak.evaluation.probe._MAX_DIALECTS", 1)

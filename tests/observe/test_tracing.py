@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tests.config.config_files import go_apart, loaded, refused
+from tests.config.config_files import isolate_settings, load_invalid, load_text
 from tests.gateway.gateway_process import ASKED, Held, serving
 from tests.gateway.gateway_process import ask as asked_of
 from tests.gateway.raw_clients import HTTP, STREAMED, WHOLE, Client, ask
@@ -425,19 +425,19 @@ def test_nothing_is_sent_unless_it_is_said(tmp_path: Path) -> None:
 
 
 def test_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go_apart(tmp_path, monkeypatch)
+    isolate_settings(tmp_path, monkeypatch)
     text = '[telemetry]\notlp_endpoint = "http://127.0.0.1:4318"\n'
-    assert loaded(text).config.telemetry.otlp_endpoint
+    assert load_text(text).config.telemetry.otlp_endpoint
     monkeypatch.setattr(checks, "_TELEMETRY_PACKAGES", ("no_such_package.at_all",))
     problem = "traces need OpenTelemetry: pip install 'toolspeak[otel]'"
-    assert refused(text).problems == (f"a.toml: {problem} - at `$.telemetry.otlp_endpoint`",)
+    assert load_invalid(text).problems == (f"a.toml: {problem} - at `$.telemetry.otlp_endpoint`",)
     with pytest.raises(UsageError, match="toolspeak\\[otel\\]"):
         Gateway(Config(telemetry=TelemetrySettings("http://127.0.0.1:4318")), environ={})
-    assert loaded("").config.telemetry == TelemetrySettings()
+    assert load_text("").config.telemetry == TelemetrySettings()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://"])
 def test_odd_addresses(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go_apart(tmp_path, monkeypatch)
-    error = refused(f'[telemetry]\notlp_endpoint = "{address}"\n')
+    isolate_settings(tmp_path, monkeypatch)
+    error = load_invalid(f'[telemetry]\notlp_endpoint = "{address}"\n')
     assert "Expected a URL such as http://127.0.0.1:4318" in str(error)

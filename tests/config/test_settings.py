@@ -1,4 +1,4 @@
-"""Settings as people meet them: without secrets, on the page, and by `toolspeak check`."""
+"""Settings in outputs without secrets, in the docs, and in `toolspeak check`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from rich.pretty import pretty_repr
 from tests.config.config_files import (
     EVERYTHING,
     SECRETS,
-    go_apart,
     load_everything,
-    loaded,
-    refused,
+    load_invalid,
+    load_text,
 )
 from toolspeak.cli import main
 from toolspeak.config.loading import VARIABLES, load_config
@@ -39,31 +38,26 @@ from toolspeak.config.settings import (
 DOCS = (Path(__file__).parents[2] / "docs" / "config.md").read_text()
 
 
-@pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go_apart(tmp_path, monkeypatch)
-
-
-def test_secrets_are_not_shown(capsys: Any) -> None:
+def test_settings_in_any_output_show_no_secret(capsys: Any) -> None:
     config = load_everything()
-    everywhere = [repr(config), str(config), f"{config!r}", pretty_repr(config)]
-    everywhere += [repr(config.server), repr(config.upstreams), str(mask_settings(config))]
-    everywhere += [pretty_repr(config.upstreams["u"]), json.dumps(mask_settings(config))]
+    outputs = [repr(config), str(config), f"{config!r}", pretty_repr(config)]
+    outputs += [repr(config.server), repr(config.upstreams), str(mask_settings(config))]
+    outputs += [pretty_repr(config.upstreams["u"]), json.dumps(mask_settings(config))]
     for arguments in (["--json"], []):
         assert main(["check", "--config", "a.toml", *arguments]) == 0
-        everywhere += capsys.readouterr()
+        outputs += capsys.readouterr()
     broken = EVERYTHING.replace("fallbacks = ['v']", "") + '\n[upstreams.w]\nkey = "hunter2"\n'
-    everywhere += [str(refused(broken)), *refused(broken).warnings]
-    for text in everywhere:
+    outputs += [str(load_invalid(broken)), *load_invalid(broken).warnings]
+    for text in outputs:
         assert not any(secret in text for secret in SECRETS), text
 
 
-def test_how_secrets_are_shown() -> None:
-    told = mask_settings(load_everything())
-    assert told["server"]["keys"] == ["••••89"]
-    assert told["server"]["admin_key"] == "••••89"
-    assert told["store"] == "redis://••••@localhost:6379/0"
-    upstream = told["upstreams"]["u"]
+def test_mask_settings_keeps_the_end_of_long_secrets() -> None:
+    shown = mask_settings(load_everything())
+    assert shown["server"]["keys"] == ["••••89"]
+    assert shown["server"]["admin_key"] == "••••89"
+    assert shown["store"] == "redis://••••@localhost:6379/0"
+    upstream = shown["upstreams"]["u"]
     assert upstream["key"] == "••••89"
     assert upstream["base_url"] == "http://••••@127.0.0.1:8000/v1"
     assert upstream["headers"] == {"Authorization": "••••r2", "X-Title": "Title"}
@@ -87,8 +81,8 @@ def test_how_secrets_are_shown() -> None:
         ("a.yaml", "model_list:\n  - {model_name: 1, litellm_params: {api_key: hunter2}}"),
     ],
 )
-def test_problems_tell_no_secret(name: str, text: str) -> None:
-    error = refused(text, name=name)
+def test_problems_contain_no_secret(name: str, text: str) -> None:
+    error = load_invalid(text, name=name)
     assert error.problems
     assert "hunter2" not in str(error) + repr(error)
 
@@ -96,9 +90,9 @@ def test_problems_tell_no_secret(name: str, text: str) -> None:
 # The page, and the command.
 
 
-def test_the_example_on_the_page_loads() -> None:
+def test_docs_example_loads_without_warnings() -> None:
     [example] = re.findall(r"```toml\n(.*?)```", DOCS, re.S)
-    result = loaded(example)
+    result = load_text(example)
     assert result.warnings == ()
     target = find_model(result.config, "gpt-4o")
     assert target
@@ -109,13 +103,13 @@ def test_the_example_on_the_page_loads() -> None:
     assert find_model(result.config, "office/phi-4") == find_model(result.config, "gpt-5")
 
 
-def test_the_page_has_every_setting_and_its_default() -> None:
+def test_docs_list_every_setting_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `([\w.]+)` \| (.*?) \|", DOCS, re.M))
     kinds = {"": Config, "server.": ServerSettings, "limits.": Limits}
     kinds |= {"inspector.": InspectorSettings, "telemetry.": TelemetrySettings}
     kinds |= {"upstreams.NAME.": UpstreamSettings, "models.NAME.": ModelSettings}
     expected = {
-        prefix + field.name: _default(field)
+        prefix + field.name: format_default(field)
         for prefix, kind in kinds.items()
         for field in fields(kind)
         if f"{prefix}{field.name}." not in kinds
@@ -125,7 +119,7 @@ def test_the_page_has_every_setting_and_its_default() -> None:
     assert rows == expected
 
 
-def _default(field: msgspec.structs.FieldInfo) -> str:
+def format_default(field: msgspec.structs.FieldInfo) -> str:
     if field.required:
         return "required"
     empty = field.default is msgspec.NODEFAULT
@@ -133,11 +127,13 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     return "not set" if value is None else f"`{json.dumps(value)}`"
 
 
-def test_check(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(*_: object, **__: object) -> None:
-        raise AssertionError("check asks somebody")
+def test_check_shows_the_configuration_without_connecting(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_connection(*_: object, **__: object) -> None:
+        raise AssertionError("`check` opens a connection")
 
-    monkeypatch.setattr(socket, "socket", nobody)
+    monkeypatch.setattr(socket, "socket", refuse_connection)
     monkeypatch.delenv("GROQ_API_KEY", raising=False)
     Path("toolspeak.toml").write_text(EVERYTHING + "[upstreams.bare]\nprovider = 'groq'\n")
     assert main(["check"]) == 0
@@ -147,15 +143,15 @@ def test_check(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "::1, port 8001, 1 client key" in out
     assert "warning: toolspeak.toml: Groq needs a key: set `key` or GROQ_API_KEY" in err
     assert main(["check", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert list(told) == ["ok", "problems", "warnings", "config"]
-    assert told["ok"] is True
-    assert told["problems"] == []
-    assert len(told["warnings"]) == 1
-    assert told["config"] == mask_settings(load_config(None, {}))
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown) == ["ok", "problems", "warnings", "config"]
+    assert shown["ok"] is True
+    assert shown["problems"] == []
+    assert len(shown["warnings"]) == 1
+    assert shown["config"] == mask_settings(load_config(None, {}))
 
 
-def test_check_of_a_bad_file(capsys: Any) -> None:
+def test_check_of_invalid_file_lists_its_problems(capsys: Any) -> None:
     Path("bad.toml").write_text("[server]\nprot = 1\nport = 'x'\n")
     assert main(["check", "--config", "bad.toml"]) == 1
     out, err = capsys.readouterr()
@@ -166,13 +162,13 @@ def test_check_of_a_bad_file(capsys: Any) -> None:
         "- at `$.server.prot`",
     ]
     assert main(["check", "--config", "bad.toml", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["ok"] is False
-    assert len(told["problems"]) == 2
-    assert told["config"] is None
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["ok"] is False
+    assert len(shown["problems"]) == 2
+    assert shown["config"] is None
 
 
-def test_check_of_nothing(capsys: Any) -> None:
+def test_check_without_a_file_shows_defaults(capsys: Any) -> None:
     assert main(["check"]) == 0
     assert "defaults (no file)" in capsys.readouterr().out
     assert main(["check", "--config", "nowhere.toml"]) == 1

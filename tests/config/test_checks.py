@@ -1,4 +1,4 @@
-"""Settings that are refused or doubtful: what is said, and where."""
+"""Problems and warnings of configurations: their messages and paths."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.config.config_files import BOX, QWEN, go_apart, loaded, refused
+from tests.config.config_files import BOX, QWEN, load_invalid, load_text
 from toolspeak.config.document import ConfigError
 from toolspeak.config.loading import load_config
 from toolspeak.config.settings import Config
-
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go_apart(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +100,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("a = 1\n\nb = 'x", ["a.toml, line 3: not valid TOML"]),
     ],
 )
-def test_one_problem(text: str, fragments: list[str]) -> None:
-    error = refused(text)
+def test_read_config_with_one_problem_reports_only_that(text: str, fragments: list[str]) -> None:
+    error = load_invalid(text)
     for fragment in fragments:
         assert fragment in str(error)
     assert len(error.problems) == 1
@@ -135,12 +130,12 @@ def test_one_problem(text: str, fragments: list[str]) -> None:
         ("http://example.org:7878/v1", None),
     ],
 )
-def test_addresses(address: str, problem: str | None) -> None:
+def test_base_url_of_each_form_is_accepted_or_rejected(address: str, problem: str | None) -> None:
     text = f"[upstreams.a]\nwire = 'openai_chat'\nbase_url = '{address}'\n"
     if problem is None:
-        assert loaded(text).config.upstreams["a"].base_url == address
+        assert load_text(text).config.upstreams["a"].base_url == address
     else:
-        error = refused(text)
+        error = load_invalid(text)
         assert problem in str(error)
         assert "- at `$.upstreams.a.base_url`" in str(error)
         assert "secret" not in str(error)
@@ -157,12 +152,12 @@ def test_addresses(address: str, problem: str | None) -> None:
         ("port = 11434", ""),
     ],
 )
-def test_the_gateway_does_not_call_itself(server: str, address: str) -> None:
-    said = f"base_url = '{address}'\n" if address else ""
-    assert "own address" in str(refused(f"[server]\n{server}\n" + BOX + said))
+def test_base_url_of_the_gateway_itself_is_rejected(server: str, address: str) -> None:
+    line = f"base_url = '{address}'\n" if address else ""
+    assert "own address" in str(load_invalid(f"[server]\n{server}\n" + BOX + line))
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_read_config_with_many_problems_reports_all() -> None:
     text = """
         default = "nothing"
         [server]
@@ -176,7 +171,7 @@ def test_all_problems_are_told_at_once() -> None:
         [models.n]
         dialect = 3
     """
-    paths = [re.findall(r"at `(.*)`$", problem)[0] for problem in refused(text).problems]
+    paths = [re.findall(r"at `(.*)`$", problem)[0] for problem in load_invalid(text).problems]
     assert sorted(paths) == [
         *("$.default", "$.models.m.upstream", "$.models.n", "$.models.n.dialect"),
         *("$.server.keys[0]", "$.server.keys[0]", "$.server.port"),
@@ -184,7 +179,7 @@ def test_all_problems_are_told_at_once() -> None:
     ]
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_load_config_of_unreadable_file_names_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.toml cannot be read: No such file"):
         load_config(Path("nowhere.toml"), {})
     with pytest.raises(ConfigError, match="Is a directory"):
@@ -210,7 +205,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ({"TOOLSPEAK_CONFIG": "no.toml"}, ["no.toml cannot be read"]),
     ],
 )
-def test_problems_of_the_environment(environ: dict[str, str], fragments: list[str]) -> None:
+def test_environment_with_problem_names_the_variable(
+    environ: dict[str, str], fragments: list[str]
+) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(None, environ)
     assert all(fragment in str(caught.value) for fragment in fragments)
@@ -229,10 +226,10 @@ def test_problems_of_the_environment(environ: dict[str, str], fragments: list[st
         ),
     ],
 )
-def test_warnings(text: str, environ: dict[str, str], warning: str) -> None:
-    assert any(warning in told for told in loaded(text, environ).warnings)
+def test_unlikely_settings_give_a_warning(text: str, environ: dict[str, str], warning: str) -> None:
+    assert any(warning in text for text in load_text(text, environ).warnings)
 
 
-def test_known_variables_are_no_surprise() -> None:
+def test_known_variables_give_no_warning() -> None:
     known = ("TOOLSPEAK_CORPUS", "TOOLSPEAK_CONFIG", "TOOLSPEAK_EMBEDDED_KEY")
-    assert loaded("", dict.fromkeys(known, "x")).warnings == ()
+    assert load_text("", dict.fromkeys(known, "x")).warnings == ()

@@ -1,4 +1,4 @@
-"""The gateway's settings: which file is read, what it says, and which model a name means."""
+"""Reading configurations: which file, providers, environment variables, and the models of names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import msgspec
 import pytest
 from msgspec.structs import fields
 
-from tests.config.config_files import BOX, EVERYTHING, QWEN, go_apart, load_everything, loaded
+from tests.config.config_files import (
+    BOX,
+    EVERYTHING,
+    QWEN,
+    load_everything,
+    load_text,
+)
 from toolspeak.config.loading import VARIABLES, load_config
 from toolspeak.config.settings import (
     Config,
@@ -25,16 +31,11 @@ from toolspeak.config.settings import (
 )
 
 
-@pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go_apart(tmp_path, monkeypatch)
-
-
-def test_without_a_file_everything_has_its_default() -> None:
+def test_load_config_without_a_file_gives_defaults() -> None:
     assert load_config(None, {}) == Config()
 
 
-def test_which_file_is_read(tmp_path: Path) -> None:
+def test_load_config_prefers_the_file_of_the_directory(tmp_path: Path) -> None:
     Path("other.toml").write_text('default = "*"\n[models."*"]\nupstream = "box"\n' + BOX)
     environ = {"TOOLSPEAK_CONFIG": str(tmp_path / "other.toml")}
     assert load_config(None, environ).default == "*"
@@ -43,12 +44,12 @@ def test_which_file_is_read(tmp_path: Path) -> None:
     assert load_config(Path("other.toml"), {}).default == "*"
 
 
-def test_every_field_is_read() -> None:
+def test_read_config_with_every_field_sets_them_all() -> None:
     config = load_everything()
-    said = tomllib.loads(EVERYTHING)
+    document = tomllib.loads(EVERYTHING)
     plain = json.loads(msgspec.json.encode(config))
-    said["upstreams"]["v"] = plain["upstreams"]["v"]
-    assert plain == said
+    document["upstreams"]["v"] = plain["upstreams"]["v"]
+    assert plain == document
     assert msgspec.convert(plain, Config) == config
     kinds = {
         "server": ServerSettings,
@@ -56,15 +57,18 @@ def test_every_field_is_read() -> None:
         "inspector": InspectorSettings,
         "telemetry": TelemetrySettings,
     }
-    for kind, table in ((Config, said), *((kind, said[name]) for name, kind in kinds.items())):
+    for kind, table in (
+        (Config, document),
+        *((kind, document[name]) for name, kind in kinds.items()),
+    ):
         assert set(table) == {field.name for field in fields(kind)}
-    assert set(said["upstreams"]["u"]) == {field.name for field in fields(UpstreamSettings)}
-    assert set(said["models"]["m"]) == {field.name for field in fields(ModelSettings)}
+    assert set(document["upstreams"]["u"]) == {field.name for field in fields(UpstreamSettings)}
+    assert set(document["models"]["m"]) == {field.name for field in fields(ModelSettings)}
 
 
-def test_a_provider_says_what_is_not_said() -> None:
+def test_provider_fills_in_missing_fields() -> None:
     text = '[upstreams.a]\nprovider = "openrouter"\nheaders = { X-Title = "Mine" }\n'
-    upstream = loaded(text, {"OPENROUTER_API_KEY": "sk-or"}).config.upstreams["a"]
+    upstream = load_text(text, {"OPENROUTER_API_KEY": "sk-or"}).config.upstreams["a"]
     assert (upstream.wire, upstream.key) == ("openai_chat", "sk-or")
     assert upstream.base_url == "https://openrouter.ai/api/v1"
     assert upstream.headers["X-Title"] == "Mine"
@@ -72,9 +76,9 @@ def test_a_provider_says_what_is_not_said() -> None:
     assert upstream.idle_timeout == 300.0
 
 
-def test_a_providers_key_goes_to_nobody_else() -> None:
+def test_provider_key_for_another_server_is_not_used() -> None:
     text = '[upstreams.a]\nprovider = "openai"\nbase_url = "https://api.example.org/v1/"\n'
-    result = loaded(text, {"OPENAI_API_KEY": "sk-1"})
+    result = load_text(text, {"OPENAI_API_KEY": "sk-1"})
     assert result.config.upstreams["a"].key == ""
     assert result.config.upstreams["a"].base_url == "https://api.example.org/v1"
     assert any("OPENAI_API_KEY is not sent there" in warning for warning in result.warnings)
@@ -95,12 +99,12 @@ def test_a_providers_key_goes_to_nobody_else() -> None:
         ("${SIGNS}", "${A} $${A}"),
     ],
 )
-def test_variables_in_texts(text: str, expected: str) -> None:
+def test_variables_in_strings_are_expanded(text: str, expected: str) -> None:
     environ = {"A": "one", "B": "two", "EMPTY": "", "SIGNS": "${A} $${A}"}
-    assert loaded(f"gguf = '{text}'", environ).config.gguf == expected
+    assert load_text(f"gguf = '{text}'", environ).config.gguf == expected
 
 
-def test_the_environment_counts_more() -> None:
+def test_environment_variables_override_the_file() -> None:
     environ = {
         "TOOLSPEAK_HOST": "0.0.0.0",
         "TOOLSPEAK_PORT": "9000",
@@ -114,7 +118,7 @@ def test_the_environment_counts_more() -> None:
         "TOOLSPEAK_OTLP_ENDPOINT": "http://127.0.0.1:4318",
     }
     assert set(environ) == set(VARIABLES)
-    config = loaded("[server]\nport = 1\nadmin_key = '${UNSET}'\n" + QWEN, environ).config
+    config = load_text("[server]\nport = 1\nadmin_key = '${UNSET}'\n" + QWEN, environ).config
     assert config.server == ServerSettings(
         host="0.0.0.0",
         port=9000,
@@ -127,7 +131,7 @@ def test_the_environment_counts_more() -> None:
     assert (config.store, config.default) == ("redis://localhost", "qwen")
     assert config.gguf == "$${a}.gguf"
     nothing = dict.fromkeys(environ, "")
-    assert loaded("[server]\nport = 1\n", nothing).config.server.port == 1
+    assert load_text("[server]\nport = 1\n", nothing).config.server.port == 1
 
 
 # Names.
@@ -171,8 +175,10 @@ NAMES = (
         ("", None, ""),
     ],
 )
-def test_names(requested: str, name: str | None, upstream_model: str) -> None:
-    config = loaded(NAMES).config
+def test_find_model_by_name_alias_or_wildcard_finds_the_best_match(
+    requested: str, name: str | None, upstream_model: str
+) -> None:
+    config = load_text(NAMES).config
     target = find_model(config, requested)
     assert (target and target.name) == name
     if target:
@@ -182,7 +188,7 @@ def test_names(requested: str, name: str | None, upstream_model: str) -> None:
         assert default == find_model(config, "exact")
 
 
-def test_fallbacks_have_names_of_their_own() -> None:
+def test_find_model_with_fallbacks_uses_their_model_names() -> None:
     names = {"a": ["b", "c"], "b": ["d"], "c": ["a"]}
     text = "".join(
         f"[upstreams.{name}]\nprovider = 'ollama'\nfallbacks = {others}\n"
@@ -190,7 +196,7 @@ def test_fallbacks_have_names_of_their_own() -> None:
     )
     text += "[upstreams.d]\nprovider = 'ollama'\nmodel = 'dd'\n"
     text += "[models.m]\nupstream = 'a'\n[models.n]\nupstream = 'b'\nmodel = 'nn'\n"
-    config = loaded(text + "[models.o]\nupstream = 'd'\n").config
+    config = load_text(text + "[models.o]\nupstream = 'd'\n").config
     for requested, attempts in {
         "m": (("a", "m"), ("b", "m"), ("c", "m")),
         "n": (("b", "nn"), ("d", "dd")),
@@ -204,13 +210,13 @@ def test_fallbacks_have_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["box/any", "ollama/qwen3:8b", "embedded/x", "qwen", "a"])
-def test_names_that_a_default_may_have(name: str) -> None:
+def test_default_may_name_any_kind_of_model(name: str) -> None:
     text = f"default = '{name}'\n{QWEN}\n[aliases]\na = 'box/other'\n"
-    assert loaded(text).config.default == name
+    assert load_text(text).config.default == name
 
 
-def test_one_alias_may_catch_all() -> None:
-    config = loaded(QWEN + "[aliases]\n'*' = 'box/other'\n").config
+def test_alias_for_everything_leads_to_its_target() -> None:
+    config = load_text(QWEN + "[aliases]\n'*' = 'box/other'\n").config
     for requested, model in {"anything": "other", "": "other", "qwen": "qwen"}.items():
         target = find_model(config, requested)
         assert target

@@ -43,15 +43,15 @@ from toolspeak.wires.openai_chat.reply import Completion
 
 CHAT = WIRES["openai_chat"]
 SLOW = structs.replace(CHAT, read_text_chunk=None)
-"""The same, with every piece of a stream read in full."""
+"""The wire without the fast path for chunks."""
 
 
-def read(**body: Any) -> Request:
+def decode(**body: Any) -> Request:
     return CHAT.decode_request({"model": "m", "messages": [], **body})
 
 
-def message(given: dict[str, Any]) -> Message:
-    [found] = read(messages=[given]).messages
+def decode_message(given: dict[str, Any]) -> Message:
+    [found] = decode(messages=[given]).messages
     return found
 
 
@@ -237,20 +237,20 @@ MESSAGES: list[tuple[dict[str, Any], Message]] = [
 
 
 @pytest.mark.parametrize(("given", "expected"), MESSAGES, ids=[str(given) for given, _ in MESSAGES])
-def test_messages(given: dict[str, Any], expected: Message) -> None:
-    assert message(given) == expected
+def test_message_is_decoded(given: dict[str, Any], expected: Message) -> None:
+    assert decode_message(given) == expected
 
 
-def test_results_are_called_like_their_calls() -> None:
+def test_result_gets_the_name_of_its_call() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "now", "arguments": ""}}
     result = {"role": "tool", "tool_call_id": "c", "content": "noon"}
-    read_back = read(messages=[{"role": "assistant", "tool_calls": [call]}, result])
+    read_back = decode(messages=[{"role": "assistant", "tool_calls": [call]}, result])
     assert read_back.messages[1].parts == (ToolResult(call_id="c", name="now", content="noon"),)
 
 
-def test_arguments_that_are_no_json_are_kept_and_noted() -> None:
+def test_invalid_arguments_in_history_are_kept_and_noted() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": '}}
-    request = read(messages=[{"role": "assistant", "tool_calls": [call]}])
+    request = decode(messages=[{"role": "assistant", "tool_calls": [call]}])
     [part] = request.messages[0].parts
     assert isinstance(part, ToolCall)
     assert part.arguments == {}
@@ -259,11 +259,11 @@ def test_arguments_that_are_no_json_are_kept_and_noted() -> None:
     assert CHAT.encode_request(request).body["messages"][0]["tool_calls"] == [call]
 
 
-def test_what_the_client_wrote_stays_letter_by_letter() -> None:
-    """A prompt that is the same to the letter is one that a server has cached."""
+def test_request_to_the_same_api_is_unchanged() -> None:
+    """Servers have cached the prompts that are exactly the same."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{ "a":1.0 }'}}
     given = {"role": "assistant", "content": "a", "tool_calls": [call]}
-    body = CHAT.encode_request(read(messages=[given])).body
+    body = CHAT.encode_request(decode(messages=[given])).body
     assert body["messages"] == [given]
 
 
@@ -297,16 +297,16 @@ CHOICES: list[tuple[dict[str, Any], ToolChoice]] = [
 
 
 @pytest.mark.parametrize(("given", "expected"), CHOICES, ids=[str(given) for given, _ in CHOICES])
-def test_tool_choices(given: dict[str, Any], expected: ToolChoice) -> None:
+def test_tool_choice_is_decoded(given: dict[str, Any], expected: ToolChoice) -> None:
     function = {"name": "f", "parameters": {}}
-    request = read(tools=[{"type": "function", "function": function}], **given)
+    request = decode(tools=[{"type": "function", "function": function}], **given)
     assert request.tool_choice == expected
     again = CHAT.decode_request(CHAT.encode_request(request).body)
     assert again.tool_choice == expected
 
 
-def test_tools() -> None:
-    request = read(
+def test_tools_are_decoded_by_type() -> None:
+    request = decode(
         tools=[
             {
                 "type": "function",
@@ -334,8 +334,8 @@ def test_tools() -> None:
     assert custom["input_schema"]["required"] == ["input"]
 
 
-def test_settings() -> None:
-    request = read(
+def test_settings_are_decoded() -> None:
+    request = decode(
         max_completion_tokens=7,
         max_tokens=9,
         stop="END",
@@ -396,7 +396,7 @@ FAULTS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("body", "problem"), FAULTS, ids=[problem for _, problem in FAULTS])
-def test_faults_say_what_and_where(body: Any, problem: str) -> None:
+def test_invalid_request_raises_with_problem_and_path(body: Any, problem: str) -> None:
     with pytest.raises(WireError) as raised:
         CHAT.decode_request(body)
     assert str(raised.value) == problem
@@ -419,26 +419,34 @@ def piece(
     return chunk({"tool_calls": [{key: value for key, value in call.items() if value is not None}]})
 
 
-def heard(*frames: dict[str, Any], reason: str | None = "tool_calls") -> list[Event]:
+def decode_stream(*frames: dict[str, Any], reason: str | None = "tool_calls") -> list[Event]:
     decoder = StreamDecoder(CHAT, new_id=iter(f"new_{n}" for n in range(9)).__next__)
     last = [chunk({}, reason)] if reason else []
     data = b"".join(map(encode_sse, (*frames, *last)))
     return [*decoder.feed(data), *decoder.finish()]
 
 
-def calls(reply: Reply) -> list[tuple[str, str, dict[str, Any]]]:
+def list_calls(reply: Reply) -> list[tuple[str, str, dict[str, Any]]]:
     return [(call.id, call.name, call.arguments) for call in reply.calls]
 
 
 STREAMS: list[tuple[str, list[dict[str, Any]], list[tuple[str, str, dict[str, Any]]]]] = [
     (
         "one call in pieces",
-        [piece(0, "a", "f", ""), piece(0, None, None, '{"x"'), piece(0, None, None, ": 1}")],
+        [
+            piece(0, "a", "f", ""),
+            piece(0, None, None, '{"x"'),
+            piece(0, None, None, ": 1}"),
+        ],
         [("a", "f", {"x": 1})],
     ),
     (
         "two calls after each other",
-        [piece(0, "a", "f", "{}"), piece(1, "b", "g", '{"x":'), piece(1, None, None, "2}")],
+        [
+            piece(0, "a", "f", "{}"),
+            piece(1, "b", "g", '{"x":'),
+            piece(1, None, None, "2}"),
+        ],
         [("a", "f", {}), ("b", "g", {"x": 2})],
     ),
     (
@@ -485,7 +493,11 @@ STREAMS: list[tuple[str, list[dict[str, Any]], list[tuple[str, str, dict[str, An
     ("no arguments", [piece(0, "a", "f", None)], [("a", "f", {})]),
     (
         "text while a call is open",
-        [piece(0, "a", "f", '{"x":'), chunk({"content": "hm"}), piece(0, None, None, "1}")],
+        [
+            piece(0, "a", "f", '{"x":'),
+            chunk({"content": "hm"}),
+            piece(0, None, None, "1}"),
+        ],
         [("a", "f", {"x": 1})],
     ),
     (
@@ -500,9 +512,11 @@ STREAMS: list[tuple[str, list[dict[str, Any]], list[tuple[str, str, dict[str, An
 
 
 @pytest.mark.parametrize(("name", "frames", "expected"), STREAMS, ids=[row[0] for row in STREAMS])
-def test_calls_in_streams(name: str, frames: list[dict[str, Any]], expected: list[Any]) -> None:
-    events = heard(*frames)
-    assert calls(fold(events)) == expected
+def test_stream_with_calls_is_decoded(
+    name: str, frames: list[dict[str, Any]], expected: list[Any]
+) -> None:
+    events = decode_stream(*frames)
+    assert list_calls(fold(events)) == expected
     assert fold(events).stop_reason == "calls"
     open_call = -1
     for event in events:
@@ -516,20 +530,20 @@ def test_calls_in_streams(name: str, frames: list[dict[str, Any]], expected: lis
                 assert open_call < 0 or isinstance(event, Note), "nothing comes between"
 
 
-def test_broken_arguments_are_rejected() -> None:
-    reply = fold(heard(piece(0, "a", "f", '{"x": [1'), piece(1, "b", "g", "{}")))
-    assert calls(reply) == [("b", "g", {})]
+def test_call_with_broken_arguments_is_rejected() -> None:
+    reply = fold(decode_stream(piece(0, "a", "f", '{"x": [1'), piece(1, "b", "g", "{}")))
+    assert list_calls(reply) == [("b", "g", {})]
     assert [(one.code, one.name) for one in reply.rejected] == [("undecodable-arguments", "f")]
 
 
-def test_a_stream_that_breaks_off_is_a_failure() -> None:
-    reply = fold(heard(chunk({"content": "Half of an ans"}), reason=None))
+def test_stream_without_end_is_a_failure() -> None:
+    reply = fold(decode_stream(chunk({"content": "Half of an ans"}), reason=None))
     assert reply.text == "Half of an ans"
     assert reply.failure
     assert reply.failure.kind == "upstream"
 
 
-def test_done_is_an_end_too() -> None:
+def test_stream_with_only_done_is_complete() -> None:
     decoder = StreamDecoder(CHAT)
     data = encode_sse(chunk({"content": "All."})) + b"data: [DONE]\n\n"
     reply = fold([*decoder.feed(data), *decoder.finish()])
@@ -537,17 +551,17 @@ def test_done_is_an_end_too() -> None:
     assert reply.stop_reason == "stop"
 
 
-def test_an_error_in_the_midst() -> None:
+def test_error_within_a_stream_ends_it() -> None:
     error = {"error": {"message": "too busy", "type": "overloaded", "code": 503}}
-    reply = fold(heard(chunk({"content": "Half"}), error, chunk({"content": "more"})))
+    reply = fold(decode_stream(chunk({"content": "Half"}), error, chunk({"content": "more"})))
     assert reply.text == "Half"
     assert reply.failure == Failure("overloaded", "too busy", 503, "503")
 
 
-def test_reasoning_and_parts() -> None:
+def test_reasoning_in_any_field_is_decoded() -> None:
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
     reply = fold(
-        heard(
+        decode_stream(
             chunk({"role": "assistant", "content": "", "reasoning_content": "a"}),
             chunk({"reasoning": "b"}),
             chunk({"content": [thinking, {"type": "text", "text": "c"}]}),
@@ -563,50 +577,50 @@ def test_reasoning_and_parts() -> None:
     assert [note.where for note in reply.notes] == ["logprobs"]
 
 
-def test_a_refusal() -> None:
-    reply = fold(heard(chunk({"refusal": "No."}), reason="stop"))
+def test_refusal_is_decoded() -> None:
+    reply = fold(decode_stream(chunk({"refusal": "No."}), reason="stop"))
     assert (reply.text, reply.stop_reason) == ("No.", "refusal")
 
 
-def test_an_upstreams_own_words_ride_along() -> None:
-    answered = {
+def test_extra_fields_of_a_reply_are_carried() -> None:
+    body = {
         "id": "chatcmpl-9",
         "system_fingerprint": "fp",
         "choices": [
             {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
         ],
     }
-    reply = fold(CHAT.decode_reply(answered))
+    reply = fold(CHAT.decode_reply(body))
     again = CHAT.encode_reply(reply, Envelope(Request(model="m", messages=()), "1"))
     assert again["system_fingerprint"] == "fp"
     assert again["id"] == "chatcmpl-9"
     other = WIRES["anthropic"]
-    assert "system_fingerprint" not in other.encode_reply(reply, Envelope(read(), "1"))
+    assert "system_fingerprint" not in other.encode_reply(reply, Envelope(decode(), "1"))
     assert [note.where for note in other.find_losses(reply)] == ["$.system_fingerprint"]
 
 
-def test_usage_comes_only_if_asked_for() -> None:
+def test_usage_is_streamed_only_if_requested() -> None:
     events: list[Event] = [Started(), TextDelta("a"), Finish("stop")]
     silent, asked = (
         b"".join(map(CHAT.stream_encoder(Envelope(request, "1")).feed, events))
-        for request in (read(), read(stream_options={"include_usage": True}))
+        for request in (decode(), decode(stream_options={"include_usage": True}))
     )
     assert b"usage" not in silent
     assert b'"choices":[],"usage"' in asked
 
 
-def test_an_images_detail() -> None:
+def test_image_detail_is_carried() -> None:
     given = {"type": "image_url", "image_url": {"url": "https://x/a.png", "detail": "low"}}
-    [part] = message({"role": "user", "content": [given]}).parts
+    [part] = decode_message({"role": "user", "content": [given]}).parts
     assert part == Image(url="https://x/a.png", detail="low")
-    body = CHAT.encode_request(read(messages=[{"role": "user", "content": [given]}])).body
+    body = CHAT.encode_request(decode(messages=[{"role": "user", "content": [given]}])).body
     assert body["messages"] == [{"role": "user", "content": [given]}]
 
 
-# The odd ways of clients and servers.
+# Quirks of clients and servers.
 
 
-def test_pictures_come_after_all_results_of_a_turn() -> None:
+def test_images_in_results_follow_all_results_of_a_turn() -> None:
     picture = {
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": "AA"},
@@ -622,26 +636,26 @@ def test_pictures_come_after_all_results_of_a_turn() -> None:
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
-def test_a_call_that_is_cut_off_is_none(reason: str) -> None:
+def test_truncated_call_is_rejected(reason: str) -> None:
     for arguments in ("", '{"a": 1'):
-        reply = fold(heard(piece(0, "a", "rm", arguments), reason=reason))
+        reply = fold(decode_stream(piece(0, "a", "rm", arguments), reason=reason))
         assert reply.calls == ()
         assert [one.code for one in reply.rejected] == ["truncated"]
-    whole = fold(heard(piece(0, "a", "rm", '{"a": 1}'), reason=reason))
+    whole = fold(decode_stream(piece(0, "a", "rm", '{"a": 1}'), reason=reason))
     assert len(whole.calls) == 1
 
 
-def test_calls_that_are_none_leave_no_reason_to_call() -> None:
-    reply = fold(heard(piece(0, "a", "f", "not json")))
+def test_stop_reason_without_valid_calls_is_stop() -> None:
+    reply = fold(decode_stream(piece(0, "a", "f", "not json")))
     assert reply.stop_reason == "stop"
     assert reply.rejected[0].raw == "not json"
 
 
-def test_arguments_are_passed_on_whole_or_as_they_come() -> None:
+def test_arguments_are_emitted_validated_or_incrementally() -> None:
     frames = [piece(0, "a", "f", "{'x': 1,"), piece(0, None, None, "}")]
-    assert [event.json for event in heard(*frames) if isinstance(event, ArgumentsDelta)] == [
-        '{"x":1}'
-    ]
+    assert [
+        event.json for event in decode_stream(*frames) if isinstance(event, ArgumentsDelta)
+    ] == ['{"x":1}']
     decoder = StreamDecoder(CHAT, arguments="incremental")
     events = list(decoder.feed(b"".join(map(encode_sse, frames))))
     assert [event.json for event in events if isinstance(event, ArgumentsDelta)] == [
@@ -650,7 +664,7 @@ def test_arguments_are_passed_on_whole_or_as_they_come() -> None:
     ]
 
 
-def test_interleaving_takes_linear_time() -> None:
+def test_interleaved_chunks_take_linear_time() -> None:
     def seconds(count: int) -> float:
         decoder = StreamDecoder(CHAT)
         frames = [piece(0, "a", "f", '{"x": [1')]
@@ -675,35 +689,35 @@ def test_interleaving_takes_linear_time() -> None:
         {"messages": [{"role": "assistant", "reasoning_details": 5}]},
     ],
 )
-def test_junk_is_a_wire_error(fields: dict[str, Any]) -> None:
+def test_field_of_a_wrong_type_raises(fields: dict[str, Any]) -> None:
     with pytest.raises(WireError):
-        read(**fields)
+        decode(**fields)
 
 
-def test_a_result_says_itself_which_call_it_answers() -> None:
+def test_result_with_its_own_id_keeps_packed_content() -> None:
     packed = '{"tool_call_id": "other", "content": "hi"}'
-    request = read(messages=[{"role": "tool", "tool_call_id": "mine", "content": packed}])
+    request = decode(messages=[{"role": "tool", "tool_call_id": "mine", "content": packed}])
     assert request.messages[0].parts == (ToolResult(call_id="mine", name="", content=packed),)
     odd = '{"tool_calls": "none", "content": "x"}'
-    assert message({"role": "assistant", "content": odd}).parts == (Text(odd),)
+    assert decode_message({"role": "assistant", "content": odd}).parts == (Text(odd),)
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_a_call_may_have_its_name_beside_its_id(packed: bool) -> None:
+def test_call_with_its_name_beside_its_id_is_decoded(packed: bool) -> None:
     calls = {"tool_calls": [{"id": "a", "name": "f", "arguments": {"x": 1}}]}
     content = {"content": json.dumps({"content": None, **calls})} if packed else calls
-    assert message({"role": "assistant", **content}).parts == (
+    assert decode_message({"role": "assistant", **content}).parts == (
         ToolCall(id="a", name="f", arguments={"x": 1}),
     )
 
 
 @pytest.mark.parametrize("calls", [[], [1], [{"x": 1}], [{"name": 5}], [{"function": "f"}]])
-def test_an_answer_that_only_looks_like_calls_is_text(calls: list[Any]) -> None:
-    said = json.dumps({"tool_calls": calls})
-    assert message({"role": "assistant", "content": said}).parts == (Text(said),)
+def test_content_that_resembles_packed_calls_stays_text(calls: list[Any]) -> None:
+    content = json.dumps({"tool_calls": calls})
+    assert decode_message({"role": "assistant", "content": content}).parts == (Text(content),)
 
 
-def test_a_users_id_that_is_too_long_is_hashed() -> None:
+def test_long_user_id_is_hashed() -> None:
     request = WIRES["anthropic"].decode_request(
         {"messages": [], "metadata": {"user_id": "x" * 150}}
     )
@@ -736,8 +750,8 @@ RIDES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("given", RIDES, ids=str)
-def test_messages_ride_along(given: dict[str, Any]) -> None:
-    assert CHAT.encode_request(read(messages=[given])).body["messages"] == [given]
+def test_message_to_the_same_api_is_unchanged(given: dict[str, Any]) -> None:
+    assert CHAT.encode_request(decode(messages=[given])).body["messages"] == [given]
 
 
 @pytest.mark.parametrize(
@@ -754,23 +768,23 @@ def test_messages_ride_along(given: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_settings_ride_along(fields: dict[str, Any]) -> None:
+def test_settings_to_the_same_api_are_unchanged(fields: dict[str, Any]) -> None:
     body = {"model": "m", "messages": [], **fields}
     assert CHAT.encode_request(CHAT.decode_request(body)).body == body
 
 
-def test_what_rides_on_replies() -> None:
+def test_fields_of_a_reply_are_carried_or_noted() -> None:
     function = {"name": "f", "arguments": "{}"}
     signed = {"google": {"thought_signature": "s"}}
     call = {"id": "c", "type": "function", "function": function, "extra_content": signed}
     usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "cost": 0.5}
-    answered = {
+    body = {
         "id": "gen-1",
         "choices": [{"message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}],
         "usage": usage,
     }
-    reply = fold(CHAT.decode_reply(answered))
-    again = CHAT.encode_reply(reply, Envelope(read(), "1"))
+    reply = fold(CHAT.decode_reply(body))
+    again = CHAT.encode_reply(reply, Envelope(decode(), "1"))
     assert again["id"] == "gen-1"
     assert again["choices"][0]["message"]["tool_calls"] == [call]
     assert again["usage"]["cost"] == 0.5
@@ -778,20 +792,18 @@ def test_what_rides_on_replies() -> None:
     assert noted == {"$.parts.extra_content", "$.cost"}
 
 
-def test_refusals_stay_refusals() -> None:
-    answered = {
-        "choices": [{"message": {"content": None, "refusal": "No."}, "finish_reason": "stop"}]
-    }
-    reply = fold(CHAT.decode_reply(answered))
-    again = CHAT.encode_reply(reply, Envelope(read(), "1"))["choices"][0]
+def test_refusal_is_encoded_as_a_refusal() -> None:
+    body = {"choices": [{"message": {"content": None, "refusal": "No."}, "finish_reason": "stop"}]}
+    reply = fold(CHAT.decode_reply(body))
+    again = CHAT.encode_reply(reply, Envelope(decode(), "1"))["choices"][0]
     assert (again["message"]["content"], again["message"]["refusal"]) == (None, "No.")
     assert again["finish_reason"] == "stop"
     refused = fold(WIRES["anthropic"].decode_reply({"content": [], "stop_reason": "refusal"}))
-    elsewhere = CHAT.encode_reply(refused, Envelope(read(), "1"))["choices"][0]
+    elsewhere = CHAT.encode_reply(refused, Envelope(decode(), "1"))["choices"][0]
     assert elsewhere["finish_reason"] == "content_filter"
 
 
-def test_freeform_text_under_another_key() -> None:
+def test_freeform_input_under_another_key_is_repaired() -> None:
     names = CHAT.encode_request(
         Request(model="m", messages=(), tools=(Tool(name="patch", freeform=True),))
     ).names
@@ -802,36 +814,36 @@ def test_freeform_text_under_another_key() -> None:
         ('{"input": null}', None),
     ):
         call = {"id": "c", "function": {"name": "patch", "arguments": arguments}}
-        answered = {"choices": [{"message": {"tool_calls": [call]}}]}
-        reply = fold(CHAT.decode_reply(answered, names))
+        body = {"choices": [{"message": {"tool_calls": [call]}}]}
+        reply = fold(CHAT.decode_reply(body, names))
         assert [made.arguments for made in reply.calls] == ([expected] if expected else [])
 
 
 @pytest.mark.parametrize("body", [{}, {"detail": "Not Found"}, {"choices": []}])
-def test_what_is_no_reply_is_a_failure(body: dict[str, Any]) -> None:
+def test_body_without_a_reply_is_a_failure(body: dict[str, Any]) -> None:
     assert fold(CHAT.decode_reply(body)).failure
 
 
-def test_harmless_oddities_of_replies() -> None:
-    answered = {
+def test_unusual_but_valid_replies_are_decoded() -> None:
+    body = {
         "id": 5,
         "choices": [{"message": {"content": "a"}}],
         "usage": {"prompt_tokens": 1.0},
     }
-    assert fold(CHAT.decode_reply(answered)).failure is None
+    assert fold(CHAT.decode_reply(body)).failure is None
     decoder = StreamDecoder(CHAT)
     data = encode_sse(chunk({"content": "a"})) + b"data: [DONE] \n\n"
     assert fold([*decoder.feed(data), *decoder.finish()]).failure is None
 
 
-def test_errors_in_streams_have_a_status_by_their_words() -> None:
+def test_error_in_a_stream_gets_a_status_by_its_code() -> None:
     error = {"error": {"message": "slow down", "type": "rate_limit_error"}}
-    failure = fold(heard(error)).failure
+    failure = fold(decode_stream(error)).failure
     assert failure
     assert (failure.kind, failure.status) == ("rate_limit", 429)
 
 
-def test_the_order_of_a_reply_is_noted_where_it_is_lost() -> None:
+def test_lost_order_of_parts_is_noted() -> None:
     content = [
         {"type": "text", "text": "a"},
         {"type": "thinking", "thinking": "b", "signature": "s"},
@@ -841,8 +853,8 @@ def test_the_order_of_a_reply_is_noted_where_it_is_lost() -> None:
 
 
 @pytest.mark.parametrize("given", ["null", '""', "  ", ""])
-def test_no_arguments_are_an_empty_object(given: str) -> None:
-    """However an upstream writes that there are none, the client can read them."""
+def test_call_without_arguments_has_an_empty_object(given: str) -> None:
+    """However an upstream expresses that there are none, clients get an object."""
     call = {"index": 0, "id": "c", "function": {"name": "now", "arguments": given}}
     chunk = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
     last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
@@ -879,8 +891,8 @@ PLAIN: dict[str, Any] = {
 """What nearly all completions look like."""
 
 
-def changed(path: str, value: Any) -> dict[str, Any]:
-    """The same with another value there; without it, if that is `...`."""
+def replace_field(path: str, value: Any) -> dict[str, Any]:
+    """Return the completion with another value at a path; without it, if that is `...`."""
     whole: dict[str, Any] = json.loads(json.dumps(PLAIN))
     *outer, last = [int(key) if key.isdigit() else key for key in path.split(".")]
     place: Any = whole
@@ -895,7 +907,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 MESSAGE, CALL = "choices.0.message", "choices.0.message.tool_calls.0"
 CHANGES: list[tuple[str, Any, bool]] = [
-    # Where, to what, and whether it may still leave as it came.
+    # Path, new value, and whether the reply can still be forwarded.
     ("system_fingerprint", "fp_1", True),
     ("service_tier", None, True),
     ("usage.prompt_tokens_details", None, True),
@@ -951,34 +963,34 @@ CHANGES: list[tuple[str, Any, bool]] = [
 ]
 
 
-def _events(value: Any) -> list[Event]:
-    """What a whole reply says, with ids that are counted."""
+def decode_reply(value: Any) -> list[Event]:
+    """Return the events of a whole reply, with counted ids."""
     ids = iter(range(100))
     return list(CHAT.decode_reply(value, new_id=lambda: f"new_{next(ids)}"))
 
 
 @pytest.mark.parametrize(("path", "value", "leaves"), CHANGES)
-def test_a_plain_completion_is_read_like_any_other(path: str, value: Any, leaves: bool) -> None:
-    body = json.dumps(changed(path, value)).encode()
+def test_completion_on_the_fast_path_decodes_the_same(path: str, value: Any, leaves: bool) -> None:
+    body = json.dumps(replace_field(path, value)).encode()
     read = CHAT.parse_reply_body(body)
-    fast, slow = _events(read), _events(json.loads(body))
+    fast, slow = decode_reply(read), decode_reply(json.loads(body))
     assert fast == slow
     assert CHAT.can_forward(read, fold(fast)) is leaves
 
 
-def test_the_plain_completion_is_plain() -> None:
+def test_usual_completion_takes_the_fast_path() -> None:
     reply = fold(CHAT.decode_reply(PLAIN))
     plain = CHAT.parse_reply_body(json.dumps(PLAIN).encode())
     assert isinstance(plain, Completion)
     assert CHAT.can_forward(plain, reply)
     assert not CHAT.can_forward(PLAIN, reply)
     assert not isinstance(
-        CHAT.parse_reply_body(json.dumps(changed("choices", [])).encode()), Completion
+        CHAT.parse_reply_body(json.dumps(replace_field("choices", [])).encode()), Completion
     )
-    (said, call) = reply.parts
+    (content, call) = reply.parts
     assert isinstance(call, ToolCall)
     for other in ({"name": "g"}, {"id": "call_2"}, {"freeform": True}, {"namespace": "n"}):
-        meant = structs.replace(reply, parts=(said, structs.replace(call, **other)))
+        meant = structs.replace(reply, parts=(content, structs.replace(call, **other)))
         assert not CHAT.can_forward(plain, meant)
 
 
@@ -1019,15 +1031,15 @@ PIECES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]] = [
 
 @pytest.mark.parametrize(("frame", "choice", "delta", "is_plain"), PIECES)
 @pytest.mark.parametrize("in_call", [False, True])
-def test_a_piece_that_is_only_text_is_read_like_any_other(
+def test_chunk_on_the_fast_path_decodes_the_same(
     frame: dict[str, Any],
     choice: dict[str, Any],
     delta: dict[str, Any],
     is_plain: bool,
     in_call: bool,
 ) -> None:
-    said = {**MORE["choices"][0]["delta"], **delta}
-    choices = [{**MORE["choices"][0], "delta": said, **choice}]
+    content = {**MORE["choices"][0]["delta"], **delta}
+    choices = [{**MORE["choices"][0], "delta": content, **choice}]
     piece = json.dumps({**MORE, "choices": choices, **frame}).encode()
     assert CHAT.read_text_chunk is not None
     assert bool(CHAT.read_text_chunk(piece)) is is_plain
@@ -1057,7 +1069,7 @@ def test_a_piece_that_is_only_text_is_read_like_any_other(
         '{"id":"ü","choices":[{"delta":{"content":" ö"},"finish_reason":null}]}'.encode(),
     ],
 )
-def test_how_a_stream_is_cut_makes_no_difference_to_what_is_no_text(piece: bytes) -> None:
+def test_invalid_chunk_cut_anywhere_decodes_the_same(piece: bytes) -> None:
     first, more = encode_sse(FIRST), b"data: " + piece + b"\n\n"
     cuts = ([first, more], [first + more], [first, more[:9], more[9:]])
     found = [

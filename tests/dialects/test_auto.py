@@ -1,4 +1,4 @@
-"""What `auto` takes for a call, and what it does not."""
+"""The texts that `auto` reads as calls, and the ones that it does not."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("text", "calls"), ROWS)
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_row(text: str, calls: list[object], size: int) -> None:
+def test_auto_reads_the_calls_of_the_table(text: str, calls: list[object], size: int) -> None:
     reply = parse(split_into_chunks(text, size), tools=TOOLBOX)
     assert list_calls(reply) == calls
 
@@ -51,34 +51,34 @@ def test_row(text: str, calls: list[object], size: int) -> None:
 @pytest.mark.parametrize(
     "text", [text for text, calls in ROWS if not calls and "<think>" not in text]
 )
-def test_what_is_no_call_is_text_to_the_letter(text: str) -> None:
+def test_text_without_calls_is_unchanged(text: str) -> None:
     assert parse(split_into_chunks(text, 3), tools=TOOLBOX).text == text
 
 
-def test_a_word_that_can_be_no_tool_leaves_at_once() -> None:
+def test_word_that_begins_no_tool_name_is_sent_at_once() -> None:
     assert Parser(tools=TOOLBOX).feed("Sometimes") == [TextDelta("Sometimes")]
     assert Parser(tools=TOOLBOX).feed("get_wea") == []
     assert Parser().feed("weather(in Oslo") == [TextDelta("weather(in Oslo")]
 
 
-def test_reasoning_is_told_from_text_in_every_dialect() -> None:
+def test_reasoning_tags_are_read_in_every_dialect() -> None:
     for dialect in ("auto", "hermes", "mistral_args", "seed_oss", "pythonic"):
         for opener, closer in (("<think>", "</think>"), ("[THINK]", "[/THINK]")):
             reply = parse([f"{opener}hm{closer}yes"], dialect=dialect)
             assert (reply.reasoning, reply.text) == ("hm", "yes")
 
 
-def test_the_dialect_is_the_one_that_was_spoken() -> None:
+def test_reply_names_the_dialect_of_its_calls() -> None:
     assert parse([f"<tool_call>\n{CALL}\n</tool_call>"]).dialect == "hermes"
     assert parse([f"```json action\n{CALL}\n```"]).dialect == "action"
     assert parse([CALL]).dialect == "raw-json"
 
 
-def test_without_tools_an_answer_in_json_is_an_answer() -> None:
+def test_json_answer_without_tools_is_text() -> None:
     assert parse(['{"result": {"a": 1}}']).text == '{"result": {"a": 1}}'
 
 
-def test_a_second_close_tag_is_text() -> None:
+def test_second_closing_tag_of_reasoning_is_text() -> None:
     for text in ("</think>answer</think>more", "r</think>answer</think>more"):
         for reasoning_open in (True, None):
             assert parse([text], reasoning_open=reasoning_open).text == "answer</think>more"

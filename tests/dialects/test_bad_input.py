@@ -1,4 +1,4 @@
-"""Nothing a model can say raises, takes more than linear time, or is held without bound."""
+"""No text raises an exception, takes more than linear time, or is held back without limit."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ OPTIONS = st.fixed_dictionaries(
 
 @settings(max_examples=4000)
 @given(text=SOUP, options=OPTIONS, data=st.data())
-def test_soup_of_markers(text: str, options: dict[str, object], data: st.DataObject) -> None:
+def test_soup_of_markers_in_any_chunks_is_read_alike(
+    text: str, options: dict[str, object], data: st.DataObject
+) -> None:
     whole = to_comparable(parse([text], **options))
     places = data.draw(st.lists(st.integers(0, len(text)), max_size=8))
     assert to_comparable(parse(split_at(text, places), **options)) == whole
@@ -132,7 +134,7 @@ def assert_deltas_are_the_arguments(found: list[Event]) -> None:
 
 
 @pytest.mark.parametrize("arguments", ["validated", "incremental"])
-def test_junk(arguments: str) -> None:
+def test_junk_is_text(arguments: str) -> None:
     noise = random.Random(7)
     binary = "".join(map(chr, noise.choices(range(0x110000), k=50_000)))
     for text in (binary, "\x00" * 10_000, "\ud800\udc00\ud83d" * 5_000, "<" * 100_000, ""):
@@ -203,7 +205,7 @@ REPEATED = (
 )
 
 
-def cost(text: str, size: int, dialect: str, trust: Trust = "standard") -> float:
+def measure_seconds(text: str, size: int, dialect: str, trust: Trust = "standard") -> float:
     parser = Parser(dialect=dialect, tools=TOOLBOX, trust=trust)
     start = time.process_time()
     for piece in split_into_chunks(text, size):
@@ -214,8 +216,8 @@ def cost(text: str, size: int, dialect: str, trust: Trust = "standard") -> float
 
 @pytest.mark.parametrize("repeated", REPEATED)
 @pytest.mark.parametrize("dialect", ["auto", "own"])
-def test_time_is_linear(repeated: str, dialect: str) -> None:
-    own = [name for name in DIALECTS if speaks(name, repeated)]
+def test_time_of_repeated_markers_is_linear(repeated: str, dialect: str) -> None:
+    own = [name for name in DIALECTS if has_opener_in(name, repeated)]
     text = repeated * (2_000 // len(repeated) + 1)
     for name in ["auto"] if dialect == "auto" else own:
         for size in (10**9, 5):
@@ -229,24 +231,24 @@ def is_linear(text: str, long: str, size: int, dialect: str, trust: Trust = "sta
     may happen at any time.
     """
     for _ in range(3):
-        seconds = cost(long, size, dialect, trust)
-        if seconds < 0.05 or seconds < 16 * cost(text, size, dialect, trust) + 0.05:
+        seconds = measure_seconds(long, size, dialect, trust)
+        if seconds < 0.05 or seconds < 16 * measure_seconds(text, size, dialect, trust) + 0.05:
             return True
     return False
 
 
 @pytest.mark.parametrize("repeated", [*REPEATED, "then t(a={n}) ", '{{"name": "t", "n": {n}}}'])
-def test_time_is_linear_in_lenient_prose(repeated: str) -> None:
+def test_time_of_repeated_markers_in_lenient_prose_is_linear(repeated: str) -> None:
     text = "".join(repeated.replace("{n}", str(n)) for n in range(24_000 // len(repeated) + 1))
     assert is_linear(text[: len(text) // 8], text, 10**9, "auto", "lenient")
 
 
-def speaks(name: str, text: str) -> bool:
+def has_opener_in(name: str, text: str) -> bool:
     forms = DIALECTS[name].forms
     return any(not form.opener or text.startswith(form.opener) for form in forms)
 
 
-def test_time_is_linear_in_megabytes_of_angle_brackets() -> None:
+def test_time_of_many_angle_brackets_is_linear() -> None:
     def seconds(size: int) -> float:
         start, parser = time.process_time(), Parser()
         found = [*parser.feed("<" * size), *parser.finish()]
@@ -257,7 +259,7 @@ def test_time_is_linear_in_megabytes_of_angle_brackets() -> None:
     assert seconds(5_000_000) < 25 * few
 
 
-def test_deep_nesting_is_text() -> None:
+def test_deeply_nested_call_is_text() -> None:
     for opener in ("{", '{"a":', "[", "[[{", "t(", "[t(a=["):
         text = "<tool_call>" + opener * 10_000
         assert parse([text]).text == text
@@ -287,7 +289,7 @@ def test_deep_nesting_is_text() -> None:
         ("<|channel|>analysis<|message|>hm<|end|>", {"dialect": "harmony", "reasoning_open": True}),
     ],
 )
-def test_found_by_hand(text: str, options: dict[str, object]) -> None:
+def test_hard_text_in_any_chunks_is_read_alike(text: str, options: dict[str, object]) -> None:
     options = {"tools": TOOLBOX} | options
     assert to_comparable(parse([text], **options)) == to_comparable(
         parse(split_into_chunks(text, 1), **options)
@@ -295,7 +297,7 @@ def test_found_by_hand(text: str, options: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-def test_a_call_over_the_limit_becomes_text(size: int) -> None:
+def test_call_over_the_limit_is_text(size: int) -> None:
     long = '<tool_call>{"name": "t", "arguments": {"a": "' + "x" * 5_000 + '"}}</tool_call>'
     short = '<tool_call>{"name": "t", "arguments": {"a": 1}}</tool_call>'
     reply = parse(split_into_chunks(long + short, size), max_call=1_000)
@@ -304,8 +306,7 @@ def test_a_call_over_the_limit_becomes_text(size: int) -> None:
     assert "too-long" in [note.code for note in reply.notes]
 
 
-def test_memory_is_bounded() -> None:
-    """What is held is at most a call's length, however long the text is."""
+def test_memory_of_an_endless_call_is_bounded() -> None:
     parser = Parser(max_call=20_000)
     parser.feed('<tool_call>{"name": "t", "arguments": {"a": "')
     tracemalloc.start()
@@ -316,12 +317,14 @@ def test_memory_is_bounded() -> None:
     assert current < 200_000
 
 
-def test_notes_are_bounded() -> None:
+def test_number_of_notes_is_bounded() -> None:
     assert len(parse(["<tool_call>x " * 10_000]).notes) <= 200
+    # Notes on calls that count only if the whole message is calls.
+    assert len(parse(["[" + "{'name': 't', 'arguments': {}}, " * 300 + "]"]).notes) <= 200
 
 
 @pytest.mark.parametrize("dialect", ["auto", "hermes", "qwen3_coder", "pythonic"])
-def test_prose_leaves_at_once(dialect: str) -> None:
+def test_prose_is_sent_at_once(dialect: str) -> None:
     parser = Parser(dialect=dialect, tools=TOOLBOX)
     parser.feed("First, ")
     for word in ("a word ", "and then ", "x < 3 is ", "another. "):
@@ -329,7 +332,7 @@ def test_prose_leaves_at_once(dialect: str) -> None:
         assert event == TextDelta(word)
 
 
-def test_only_what_may_be_a_marker_is_held() -> None:
+def test_only_text_that_may_become_a_marker_is_held_back() -> None:
     parser = Parser()
     assert parser.feed("Look: <tool") == [TextDelta("Look: ")]
     assert parser.feed("box> ") == [TextDelta("<toolbox> ")]
@@ -338,14 +341,14 @@ def test_only_what_may_be_a_marker_is_held() -> None:
     assert text == TextDelta("<tool_call")
 
 
-def test_arguments_stream_as_they_come() -> None:
+def test_incremental_arguments_are_sent_as_they_arrive() -> None:
     text = 'Now <tool_call>{"name": "t", "arguments": {"a": "' + "long " * 20 + '"}}</tool_call>'
     found = parse_to_events(split_into_chunks(text, 8), arguments="incremental")
     deltas = [event for event in found if type(event).__name__ == "ArgumentsDelta"]
     assert len(deltas) > 8
 
 
-def test_an_id_that_comes_too_late() -> None:
+def test_id_after_streamed_arguments_is_replaced() -> None:
     text = '<tool_call>{"name": "t", "arguments": {"a": 1}, "id": "own"}</tool_call>'
     assert [call.id for call in parse([text]).calls] == ["own"]
     streamed = parse(split_into_chunks(text, 3), arguments="incremental")

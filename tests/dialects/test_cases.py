@@ -11,19 +11,29 @@ from typing import Any
 import pytest
 
 from tests.support import CASES, TOOLBOX, Rows, list_calls, load_dialect_cases, to_comparable
-from toolspeak import DIALECTS, CallEnd, Event, Note, ReasoningDelta, TextDelta, ToolCall, fold
+from toolspeak import (
+    DIALECTS,
+    CallEnd,
+    Event,
+    Note,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+    ToolCall,
+    fold,
+)
 from toolspeak.dialects.catalog import ALL_DIALECTS
 from toolspeak.testing import parse, parse_to_events, split_at, split_into_chunks
 
 Table = list[dict[str, Any]]
 
 
-def options_of(dialect: str, case: dict[str, Any]) -> dict[str, Any]:
+def build_options(dialect: str, case: dict[str, Any]) -> dict[str, Any]:
     tools = None if case.get("tools") == "unknown" else TOOLBOX
     return {"dialect": dialect, "tools": tools, "reasoning_open": case.get("reasoning_open")}
 
 
-def expected(case: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def expected_calls(case: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(call["name"], call["arguments"]) for call in case["calls"]]
 
 
@@ -36,8 +46,8 @@ def test_row_is_read_as_the_table_says(dialect: str, table: Table) -> None:
     rows = Rows()
     for case in table:
         with rows.row(case["name"]):
-            reply = parse([case["text"]], **options_of(dialect, case))
-            assert list_calls(reply) == expected(case)
+            reply = parse([case["text"]], **build_options(dialect, case))
+            assert list_calls(reply) == expected_calls(case)
             assert reply.text == case.get("content", "")
             assert reply.reasoning == case.get("reasoning", "")
             if "notes" in case:
@@ -50,7 +60,7 @@ def test_row_in_chunks_of_any_size_is_read_alike(dialect: str, table: Table) -> 
     rows = Rows()
     for case in table:
         for arguments in ("validated", "incremental"):
-            options = options_of(dialect, case) | {"arguments": arguments}
+            options = build_options(dialect, case) | {"arguments": arguments}
             for choice in (options, options | {"dialect": "auto"}):
                 whole = to_comparable(parse([case["text"]], **choice))
                 for size in range(1, 17):
@@ -66,7 +76,7 @@ def test_row_in_chunks_of_any_size_is_read_alike(dialect: str, table: Table) -> 
 def test_row_split_at_random_places_is_read_alike(dialect: str, table: Table) -> None:
     rows = Rows()
     for case in table:
-        text, options = case["text"], options_of(dialect, case)
+        text, options = case["text"], build_options(dialect, case)
         whole = to_comparable(parse([text], **options))
         chance = random.Random(f"{dialect}: {case['name']}")
         for _ in range(25):
@@ -79,30 +89,34 @@ def test_row_split_at_random_places_is_read_alike(dialect: str, table: Table) ->
 @pytest.mark.parametrize(("dialect", "table"), load_dialect_cases())
 def test_row_cut_off_anywhere_loses_nothing(dialect: str, table: Table) -> None:
     rows = Rows()
+    # Rows share many beginnings: each one is parsed only once.
+    replies: dict[object, dict[str, Reply]] = {}
     for case in table:
-        text, options = case["text"], options_of(dialect, case)
-        complete = expected(case)
+        text, options = case["text"], build_options(dialect, case)
+        complete = expected_calls(case)
+        checked = replies.setdefault((options["tools"] is None, options["reasoning_open"]), {})
         for end in range(len(text) + 1):
             with rows.row((case["name"], text[:end])):
-                found = parse_to_events([text[:end]], **options)
-                reply = fold(found)
+                reply = checked.get(text[:end])
+                if reply is None:
+                    found = parse_to_events([text[:end]], **options)
+                    reply = checked[text[:end]] = fold(found)
+                    in_chunks = parse(split_into_chunks(text[:end], 3), **options)
+                    assert to_comparable(in_chunks) == to_comparable(reply)
+                    assert is_nothing_lost(text[:end], found, dialect), found
                 if "cut_off_may_differ" not in case:
                     assert list_calls(reply) == complete[: len(reply.calls)]
-                assert to_comparable(
-                    parse(split_into_chunks(text[:end], 3), **options)
-                ) == to_comparable(reply)
-                assert nothing_lost(text[:end], found, dialect), found
     rows.assert_passed()
 
 
-def nothing_lost(text: str, found: Iterable[Event], name: str) -> bool:
+def is_nothing_lost(text: str, found: Iterable[Event], name: str) -> bool:
     """Return True if a text consists of the events' texts and of the dialect's own markers.
 
     A closing marker at the end may be cut off.
     """
     if name == "content-with-tool_calls":
         return True  # Its text is inside the call's own JSON.
-    ends = skip_gaps(text, {0}, name)
+    ends = skip_markers(text, {0}, name)
     for event in found:
         match event:
             case TextDelta(piece) | ReasoningDelta(piece) | CallEnd(_, ToolCall(raw=piece)):
@@ -112,10 +126,10 @@ def nothing_lost(text: str, found: Iterable[Event], name: str) -> bool:
             case _:
                 continue
         behind = {end + len(piece) for end in ends if text.startswith(piece, end)}
-        ends = skip_gaps(text, behind, name)
+        ends = skip_markers(text, behind, name)
     return len(text) in ends or any(
         len(text) - size in ends and text.endswith(marker[:size])
-        for marker in markers_of(name)
+        for marker in list_markers(name)
         for size in range(1, len(marker))
     )
 
@@ -123,12 +137,12 @@ def nothing_lost(text: str, found: Iterable[Event], name: str) -> bool:
 FRAME = re.compile(r"(?:<\|start\|>assistant)?(?:<\|channel\|>|\s*to=)[^\n]*?<\|message\|>")
 
 
-def skip_gaps(text: str, starts: set[int], name: str) -> set[int]:
+def skip_markers(text: str, starts: set[int], name: str) -> set[int]:
     """Return all places that markers and spaces lead to from these."""
     places, new = set(starts), list(starts)
     while new:
         at = new.pop()
-        ends = {at + len(marker) for marker in markers_of(name) if text.startswith(marker, at)}
+        ends = {at + len(marker) for marker in list_markers(name) if text.startswith(marker, at)}
         if text[at : at + 1].isspace():
             ends.add(at + 1)
         if DIALECTS[name].message_frame and (frame := FRAME.match(text, at)):
@@ -139,7 +153,7 @@ def skip_gaps(text: str, starts: set[int], name: str) -> set[int]:
 
 
 @cache
-def markers_of(name: str) -> set[str]:
+def list_markers(name: str) -> set[str]:
     markers: set[str] = set()
     for dialect in (spelling for spelling in ALL_DIALECTS if spelling.name == name):
         markers |= {*dialect.control_tokens, *dialect.initial_tokens}
@@ -157,10 +171,10 @@ def test_row_is_read_by_auto_too(dialect: str, table: Table) -> None:
         with rows.row(case["name"]):
             if case.get("auto") is False:
                 continue
-            reply = parse([case["text"]], **(options_of(dialect, case) | {"dialect": "auto"}))
+            reply = parse([case["text"]], **(build_options(dialect, case) | {"dialect": "auto"}))
             around = case.get("content") and not case.get("content_is_inside")
             if DIALECTS[dialect].evidence == "whole" and around and not case.get("auto"):
                 assert not reply.calls, "a call in prose is not the whole message"
             else:
-                assert list_calls(reply) == expected(case)
+                assert list_calls(reply) == expected_calls(case)
     rows.assert_passed()

@@ -1,4 +1,4 @@
-"""Whatever a dialect writes reads back as it was; what it cannot write, it says where."""
+"""Rendered calls parse to the same calls; `Unrepresentable` names the path of all others."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ CALLS = st.lists(
 PATH = re.compile(r"\$\[\d\](\.(name|arguments(\..+)?))?", re.S)
 
 
-def rendered(dialect: str, calls: list[ToolCall], tools: list[Tool]) -> str | Unrepresentable:
+def try_to_render(dialect: str, calls: list[ToolCall], tools: list[Tool]) -> str | Unrepresentable:
     try:
         return render_calls(dialect, calls, tools)
     except Unrepresentable as error:
@@ -105,7 +105,7 @@ GROUPS = [list(DIALECTS)[start::5] for start in range(5)]
 def test_rendered_calls_read_back(group: list[str], calls: list[ToolCall], size: int) -> None:
     assume(not any(find_placeholder(call.arguments) for call in calls))
     for dialect in group:
-        text = rendered(dialect, calls, TOOLS)
+        text = try_to_render(dialect, calls, TOOLS)
         if isinstance(text, Unrepresentable):
             assert PATH.fullmatch(text.path), (dialect, text.path)
             continue
@@ -163,7 +163,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("value", ORDINARY_TEXTS)
-def test_ordinary_text_fits_in_every_dialect(value: str) -> None:
+def test_ordinary_text_reads_back_in_every_dialect(value: str) -> None:
     rows = Rows()
     call = ToolCall(id="c", name="do", arguments={"text": value})
     for dialect in DIALECTS:
@@ -182,7 +182,7 @@ def test_tool_name_reads_back_or_is_rejected_in_every_dialect(name: str) -> None
     call = ToolCall(id="c", name=name, arguments={"text": "x"})
     for dialect in DIALECTS:
         with rows.row(dialect):
-            text = rendered(dialect, [call], tools)
+            text = try_to_render(dialect, [call], tools)
             if isinstance(text, Unrepresentable):
                 assert text.path == "$[0].name"
                 is_plain = re.fullmatch(r"[a-z_]+", name)
@@ -194,7 +194,7 @@ def test_tool_name_reads_back_or_is_rejected_in_every_dialect(name: str) -> None
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_text_and_reasoning_around_calls(dialect: str) -> None:
+def test_text_and_reasoning_around_calls_are_kept(dialect: str) -> None:
     spec = DIALECTS[dialect]
     block, other = (
         render_calls(dialect, [ToolCall(id=id_, name="do", arguments={"text": "x"})], TOOLS)

@@ -1,4 +1,4 @@
-"""Which dialect a model speaks, and how several are combined."""
+"""The dialects by name and by model, and how several are combined."""
 
 from __future__ import annotations
 
@@ -36,41 +36,41 @@ MODELS = [
 
 
 @pytest.mark.parametrize(("model", "dialect"), MODELS)
-def test_a_models_own_dialect_comes_first(model: str, dialect: str) -> None:
+def test_dialect_of_a_model_comes_first(model: str, dialect: str) -> None:
     assert dialects_for_model(model)[0].name == dialect
 
 
-def test_an_unknown_model_has_none() -> None:
+def test_unknown_model_has_no_dialect() -> None:
     assert dialects_for_model("somebody/new-model") == ()
 
 
-def test_a_models_dialects_come_first_but_not_alone() -> None:
+def test_other_dialects_count_beside_those_of_the_model() -> None:
     ours = "<tool_call>f</tool_call>"
     other = "[TOOL_CALLS]f[ARGS]{}"
     for text, dialect in ((ours, "glm47"), (other, "mistral_args")):
         assert parse([text], dialect=dialects_for_model("glm-4.7")).dialect == dialect
 
 
-def test_a_named_dialect_stands_alone_only_where_trust_is_strict() -> None:
+def test_other_dialects_are_text_if_trust_is_strict() -> None:
     text = "[TOOL_CALLS]f[ARGS]{}"
     assert parse([text], dialect="hermes", trust="strict").text == text
     assert parse([text], dialect="hermes").dialect == "mistral_args"
 
 
 @pytest.mark.parametrize("name", ["hermse", "", "AUTO"])
-def test_unknown_names(name: str) -> None:
+def test_unknown_dialect_is_an_error(name: str) -> None:
     with pytest.raises(UnknownDialect, match="toolspeak dialects"):
         Parser(dialect=name)
 
 
-def test_bad_options() -> None:
+def test_invalid_option_is_an_error() -> None:
     with pytest.raises(UsageError, match="incremental"):
         Parser(arguments="sometimes")  # pyright: ignore[reportArgumentType]
     with pytest.raises(UsageError, match=r"\$\[0\]"):
         Parser(tools=["f"])
 
 
-def test_finish_twice_says_nothing_more() -> None:
+def test_second_finish_returns_no_events() -> None:
     parser = Parser()
     assert fold(parser.feed("Hi") + parser.finish()).text == "Hi"
     assert parser.finish() == []
@@ -78,5 +78,5 @@ def test_finish_twice_says_nothing_more() -> None:
         parser.feed("more")
 
 
-def test_all_names() -> None:
+def test_registry_has_75_dialects() -> None:
     assert len(DIALECTS) == 75

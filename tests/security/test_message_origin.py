@@ -1,4 +1,4 @@
-"""Who said what, in every API's shape."""
+"""The origin of each text in a conversation, in the shape of every API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from toolspeak import Document, Message, Text, ToolResult, UsageError
 from toolspeak.security.message_origin import UserTurn, split_by_origin
 
-FOREIGN: list[Any] = [
+UNTRUSTED: list[Any] = [
     "planted",
     {"role": "tool", "content": "planted"},
     {"role": "tool", "content": {"result": "planted"}},
@@ -33,7 +33,7 @@ FOREIGN: list[Any] = [
     Message("user", (Document("planted"),)),
     ToolResult(call_id="1", name="f", content=(Text("planted"),)),
 ]
-OWN: list[Any] = [
+REQUESTED: list[Any] = [
     {"role": "user", "content": "asked"},
     {"role": "user", "content": [{"type": "text", "text": "asked"}]},
     {"role": "user", "content": [{"type": "input_text", "text": "asked"}]},
@@ -50,24 +50,24 @@ NEITHER: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("message", FOREIGN, ids=repr)
+@pytest.mark.parametrize("message", UNTRUSTED, ids=repr)
 def test_untrusted_message_is_untrusted(message: Any) -> None:
-    foreign, own = split_by_origin([message])
-    assert any("planted" in text for text in foreign)
-    assert not any("planted" in request.text for request in own)
+    untrusted, turns = split_by_origin([message])
+    assert any("planted" in text for text in untrusted)
+    assert not any("planted" in request.text for request in turns)
 
 
-@pytest.mark.parametrize("message", OWN, ids=repr)
-def test_users_message_is_a_turn(message: Any) -> None:
+@pytest.mark.parametrize("message", REQUESTED, ids=repr)
+def test_message_of_the_user_is_a_turn(message: Any) -> None:
     assert split_by_origin([message]) == ([], [UserTurn("asked")])
 
 
 @pytest.mark.parametrize("message", NEITHER, ids=repr)
-def test_models_message_is_neither(message: Any) -> None:
+def test_message_of_the_model_is_neither(message: Any) -> None:
     assert split_by_origin([message]) == ([], [])
 
 
-def test_one_message_and_a_whole_request() -> None:
+def test_single_message_equals_a_request_with_it() -> None:
     message = {"role": "tool", "content": "planted"}
     assert (
         split_by_origin(message)
@@ -108,11 +108,11 @@ REQUESTS: list[Any] = [
 
 
 @pytest.mark.parametrize("request_body", REQUESTS, ids=lambda body: next(iter(body)))
-def test_whole_requests(request_body: Any) -> None:
-    foreign, own = split_by_origin(request_body)
-    assert "planted" in foreign
-    assert "said" not in foreign
-    assert [request.text for request in own] == ["asked"]
+def test_whole_request_is_split_by_origin(request_body: Any) -> None:
+    untrusted, turns = split_by_origin(request_body)
+    assert "planted" in untrusted
+    assert "said" not in untrusted
+    assert [request.text for request in turns] == ["asked"]
 
 
 @pytest.mark.parametrize(
@@ -124,21 +124,21 @@ def test_whole_requests(request_body: Any) -> None:
         {"contents": {"parts": [{"text": "asked"}]}},
     ],
 )
-def test_short_requests(request_body: Any) -> None:
+def test_request_without_roles_is_the_users(request_body: Any) -> None:
     assert split_by_origin(request_body) == ([], [UserTurn("asked")])
 
 
 def test_turn_has_the_reply_before_it() -> None:
-    def requests(*turns: tuple[str, str]) -> list[UserTurn]:
+    def split_turns(*turns: tuple[str, str]) -> list[UserTurn]:
         return split_by_origin([{"role": role, "content": text} for role, text in turns])[1]
 
     said, asked = ("assistant", "said"), ("user", "asked")
-    assert requests(asked, said, asked) == [UserTurn("asked"), UserTurn("asked", "said")]
-    assert requests(said, asked, asked) == [UserTurn("asked", "said")] * 2
-    assert requests(said, ("system", "be brief"), asked) == [UserTurn("asked", "said")]
-    assert requests(said, ("tool", "planted"), asked) == [UserTurn("asked")]
+    assert split_turns(asked, said, asked) == [UserTurn("asked"), UserTurn("asked", "said")]
+    assert split_turns(said, asked, asked) == [UserTurn("asked", "said")] * 2
+    assert split_turns(said, ("system", "be brief"), asked) == [UserTurn("asked", "said")]
+    assert split_turns(said, ("tool", "planted"), asked) == [UserTurn("asked")]
 
 
-def test_value_that_is_no_message_raises() -> None:
+def test_value_that_is_not_a_message_raises() -> None:
     with pytest.raises(UsageError, match=r"got `int` - at `\$\.context\[1\]`"):
         split_by_origin(["text", 1])

@@ -1,10 +1,10 @@
-"""Refusals: false ones are told from honest ones and from answers.
+"""Refusals: the detector distinguishes false ones from honest ones and from answers.
 
-`replies.jsonl` was written without sight of the detector. Its rows at even places were looked at
-while the tables were made, those at odd places were only counted. `hard_replies.jsonl` was written
-without sight of it too, to be hard: what sounds like a refusal and is none. Of what it flagged
-there at first sight, 0.93 and then, of the second half, 0.95 was right; what was wrong is mended.
-`own_replies.jsonl` holds cases that were thought of on the way. `pytest -s` prints the figures.
+The authors of `replies.jsonl` did not know the detector. Its even rows were read while the tables
+of languages were written; its odd rows were only counted. `hard_replies.jsonl` was written in the
+same way, with replies that only sound like refusals. Before the tables were corrected with it,
+precision was 0.93 on its first half and 0.95 on its second. `own_replies.jsonl` contains cases
+that were found during development. `pytest -s` prints the figures.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ KNOWN_MISSES = {
     "own-046": "no tools at all, and a question without a topic",
     "own-060": "what somebody else has said, after a colon only",
 }
-"""Own cases that are not judged as they should be."""
+"""Own cases whose kind the detector gets wrong."""
 WEATHER = Tool(name="get_weather", description="Get the current weather for a city")
 FILES = Tool(name="read_file", description="Read a text file")
 SHELL = Tool(name="run_shell", description="Run a shell command")
 WEB = Tool(name="web_search", description="Search the web")
 
 
-def read(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
 
 
 @cache
-def rows(name: str) -> tuple[Row, ...]:
-    return tuple(read(HERE / name))
+def load_rows(name: str) -> tuple[Row, ...]:
+    return tuple(read_rows(HERE / name))
 
 
-def verdict(row: Row) -> Refusal | None:
+def classify_row(row: Row) -> Refusal | None:
     tools = [Tool(name=name, description=row["descriptions"][name]) for name in row["tools"]]
     after = row["after_tool_result"]
     return find_refusal(row["reply"], tools, asked=row["user"], after_result=after)
@@ -66,12 +66,12 @@ def is_false(found: Refusal | None) -> bool:
 
 
 class Score:
-    """How many were found, how many of them were right, and how many there are."""
+    """Counts of rows: found, rightly found, and all that should be found."""
 
-    def __init__(self, judged: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[Row]) -> None:
         self.found = self.right = self.all = 0
-        for row in judged:
-            is_found, is_one = is_false(verdict(row)), row["label"] == "false_refusal"
+        for row in rows:
+            is_found, is_one = is_false(classify_row(row)), row["label"] == "false_refusal"
             self.found += is_found
             self.right += is_found and is_one
             self.all += is_one
@@ -84,51 +84,51 @@ class Score:
     def recall(self) -> float:
         return self.right / self.all if self.all else 1.0
 
-    def line(self, title: str) -> str:
+    def format_line(self, title: str) -> str:
         counts = f"{self.right:4} of {self.all:3}, {self.found - self.right} wrong"
         return f"{title:12} precision {self.precision:.3f}   recall {self.recall:.3f}   {counts}"
 
 
 def test_false_refusals_are_found_with_precision_and_recall() -> None:
-    every = rows("replies.jsonl")
+    every = load_rows("replies.jsonl")
     print()
-    print(Score(every[::2]).line("seen half"))
-    print(Score(every[1::2]).line("held out"))
+    print(Score(every[::2]).format_line("seen half"))
+    print(Score(every[1::2]).format_line("held out"))
     for language in sorted({row["language"] for row in every}):
-        print(Score(row for row in every if row["language"] == language).line(language))
+        print(Score(row for row in every if row["language"] == language).format_line(language))
     whole = Score(every)
-    print(whole.line("all"))
+    print(whole.format_line("all"))
     assert whole.precision >= PRECISION
     assert whole.recall >= RECALL
 
 
-def test_hard_replies_are_judged_with_precision_and_recall() -> None:
-    hard = Score(rows("hard_replies.jsonl"))
-    print(f"\n{hard.line('hard')}")
+def test_hard_replies_are_classified_with_precision_and_recall() -> None:
+    hard = Score(load_rows("hard_replies.jsonl"))
+    print(f"\n{hard.format_line('hard')}")
     assert hard.precision >= PRECISION
     assert hard.recall >= RECALL
 
 
-def test_own_cases() -> None:
+def test_own_replies_are_classified_except_known_misses() -> None:
     wrong = {
         row["id"]
-        for row in rows("own_replies.jsonl")
-        if is_false(verdict(row)) != (row["label"] == "false_refusal")
+        for row in load_rows("own_replies.jsonl")
+        if is_false(classify_row(row)) != (row["label"] == "false_refusal")
     }
     assert wrong == KNOWN_MISSES.keys()
 
 
-def test_calls_of_real_models_are_no_refusals() -> None:
+def test_calls_of_real_models_are_not_refusals() -> None:
     folder = get_corpus_folder() / "bfcl-replay"
-    questions = {row["id"]: row for row in read(folder / "questions.jsonl")}
+    questions = {row["id"]: row for row in read_rows(folder / "questions.jsonl")}
     tools = {key: as_tools(row["tools"]) or () for key, row in questions.items()}
     calls = others = flagged = 0
     for path in sorted((folder / "outputs").glob("*.jsonl")):
-        for row in read(path):
+        for row in read_rows(path):
             question = questions[row["id"]]
             found = find_refusal(row["text"], tools[row["id"]], asked=question["question"])
             if question["category"] == "relevance":
-                # No tool fits there: to say so is honest.
+                # No tool fits there, so a refusal is honest.
                 others += 1
                 flagged += is_false(found)
             elif row["official"]:
@@ -148,13 +148,13 @@ def test_calls_of_real_models_are_no_refusals() -> None:
         ("I'm not able to browse the internet.", WEB),
     ],
 )
-def test_any_apostrophe(text: str, tool: Tool, apostrophe: str) -> None:
+def test_find_refusal_with_any_apostrophe_is_false(text: str, tool: Tool, apostrophe: str) -> None:
     found = find_refusal(text.replace("'", apostrophe), [tool])
     assert found
     assert (found.kind, found.tool) == ("false", tool.name)
 
 
-def test_a_refusal_is_false_only_where_a_tool_fits() -> None:
+def test_refusal_is_false_only_if_a_tool_fits() -> None:
     text = "I'm sorry, but I don't have access to real-time weather data."
     assert is_false(find_refusal(text, [WEATHER]))
     assert is_false(find_refusal(text, [FILES, WEATHER], asked="Is it raining in Oslo?"))
@@ -186,12 +186,12 @@ def test_refusal_in_a_quotation_is_ignored(quoted: str) -> None:
     assert find_refusal(quoted.format(text), [FILES]) is None
 
 
-def test_a_claim_counts_after_code_too() -> None:
+def test_claim_after_code_is_found() -> None:
     text = "```bash\nls\n```\nI can't run commands, so please do that yourself."
     assert is_false(find_refusal(text, [SHELL]))
 
 
-def test_after_a_result_only_the_lack_of_all_tools_is_false() -> None:
+def test_after_a_result_only_a_claim_to_have_no_tools_is_false() -> None:
     lacks = "As an AI, I have no access to live weather data."
     failed = "I can't check the weather: the service returned an error."
     assert is_false(find_refusal(lacks, [WEATHER], after_result=True))
@@ -202,63 +202,63 @@ def chunks(text: str, size: int) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
-def test_a_beginning_is_judged_by_its_characters() -> None:
-    for row in rows("replies.jsonl")[::5]:
+def test_opening_in_chunks_is_decided_as_whole() -> None:
+    for row in load_rows("replies.jsonl")[::5]:
         whole = OpeningDetector().feed(row["reply"])
         for size in (1, 2, 3, 7, 50):
-            beginning = OpeningDetector()
-            assert [beginning.feed(chunk) for chunk in chunks(row["reply"], size)][-1] == whole
+            detector = OpeningDetector()
+            assert [detector.feed(chunk) for chunk in chunks(row["reply"], size)][-1] == whole
 
 
-def held(text: str) -> int:
-    """After how many characters it is decided; all, if it never is."""
-    beginning = OpeningDetector()
-    steps = (place for place, one in enumerate(text, 1) if beginning.feed(one) != "undecided")
-    return next(steps, len(text))
+def count_undecided(text: str) -> int:
+    """Return the number of characters until the opening is decided; all if it never is."""
+    detector = OpeningDetector()
+    decided = (place for place, one in enumerate(text, 1) if detector.feed(one) != "undecided")
+    return next(decided, len(text))
 
 
 def test_opening_of_an_answer_is_decided_early() -> None:
-    every = rows("replies.jsonl")
-    lengths = {row["id"]: held(row["reply"]) for row in every}
+    every = load_rows("replies.jsonl")
+    lengths = {row["id"]: count_undecided(row["reply"]) for row in every}
     assert max(lengths.values()) <= MAX_UNDECIDED
     answers = sorted(lengths[row["id"]] for row in every if row["label"] == "answer")
     assert answers[len(answers) * 8 // 10] <= 12
-    assert held("I " + "really " * 100) == MAX_UNDECIDED
+    assert count_undecided("I " + "really " * 100) == MAX_UNDECIDED
 
 
-def test_most_refusals_are_known_by_their_beginning() -> None:
-    false = [row for row in rows("replies.jsonl") if is_false(verdict(row))]
-    known = sum(begins_like_refusal(row["reply"]) for row in false)
-    print(f"\n{known} of {len(false)} begin like refusals")
-    assert known / len(false) > 0.65
+def test_openings_of_most_refusals_are_detected() -> None:
+    false = [row for row in load_rows("replies.jsonl") if is_false(classify_row(row))]
+    detected = sum(begins_like_refusal(row["reply"]) for row in false)
+    print(f"\n{detected} of {len(false)} begin like refusals")
+    assert detected / len(false) > 0.65
 
 
-def test_how_a_stream_begins() -> None:
-    beginning = OpeningDetector()
-    assert beginning.feed("I'm sor") == "undecided"
-    assert beginning.feed("ry, but I can't open files.") == "undecided"
-    assert beginning.feed(" ") == "yes"
+def test_opening_of_a_stream_is_decided_at_the_end_of_a_sentence() -> None:
+    detector = OpeningDetector()
+    assert detector.feed("I'm sor") == "undecided"
+    assert detector.feed("ry, but I can't open files.") == "undecided"
+    assert detector.feed(" ") == "yes"
     assert begins_like_refusal("Sorry. As an AI, I")
     for text in ("In Oslo", "Sure", "```", '"I can', "*sighs* I can't", "Iceland", "[get_weather"):
         assert not begins_like_refusal(text)
 
 
-def test_every_language_has_the_same_lists() -> None:
+def test_every_language_has_the_same_topics() -> None:
     assert len(load_languages()) == 16
     for code, language in load_languages().items():
         assert language.topics == all_topics(), code
         assert language.denial.groups == 0, code
 
 
-def cost(work: Callable[[], object]) -> float:
+def measure_cost(work: Callable[[], object]) -> float:
     return min(timeit.repeat(work, timer=time.process_time, number=5, repeat=3))
 
 
-def test_ordinary_prose_costs_less_than_to_find_its_words() -> None:
+def test_find_refusal_in_prose_costs_less_than_splitting_it_twice() -> None:
     prose = "Oslo lies at the head of a fjord. It has about 700,000 people, and is not small. " * 12
     words = re.compile(r"\w+")
-    ours = cost(lambda: find_refusal(prose, [WEATHER], asked="Tell me about Oslo."))
-    assert ours < 2 * cost(lambda: words.findall(prose))
+    ours = measure_cost(lambda: find_refusal(prose, [WEATHER], asked="Tell me about Oslo."))
+    assert ours < 2 * measure_cost(lambda: words.findall(prose))
 
 
 @pytest.mark.parametrize(
@@ -268,6 +268,8 @@ def test_ordinary_prose_costs_less_than_to_find_its_words() -> None:
      "only a, i can t open files, "],
 )  # fmt: skip
 def test_find_refusal_takes_linear_time(piece: str) -> None:
-    short, long = piece * 400, piece * 3200
-    few, many = (cost(lambda text=text: find_refusal(text, [FILES])) for text in (short, long))
+    short, long = piece * 200, piece * 1600
+    few, many = (
+        measure_cost(lambda text=text: find_refusal(text, [FILES])) for text in (short, long)
+    )
     assert many < 24 * few + 0.005

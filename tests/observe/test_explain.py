@@ -70,7 +70,7 @@ def test_a_request_is_explained(tmp_path: Path) -> None:
             assert explained(identity, "--url", gateway.url.replace("127.0.0.1", "localhost"))
             value = json.loads(explained(identity, "--json"))
             # Others have no business here.
-            with pytest.raises(UsageError, match="the request .nothing. is not available"):
+            with pytest.raises(UsageError, match=r"the request .nothing. is not available"):
                 InspectorClient.connect().get("requests/nothing")
             with pytest.raises(UsageError, match="send the token"):
                 InspectorClient.connect(key="wrong").get("requests")

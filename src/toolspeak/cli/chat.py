@@ -37,6 +37,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mcp", type=Path, metavar="FILE", help="use the MCP servers that this file lists"
     )
+    _add_approval_arguments(parser)
+    parser.add_argument(
+        "--instructions", default="", metavar="TEXT", help="system instructions for the model"
+    )
+    parser.add_argument(
+        "--max-iterations",
+        type=parse_count,
+        default=10,
+        metavar="N",
+        help="limit the model's turns per message (default: 10)",
+    )
+    parser.add_argument(
+        "--scrub",
+        choices=("model", "display", "both", "off"),
+        default="model",
+        help="mask secrets in tool results for the model, on the display, or both (default: model)",
+    )
+    parser.add_argument(
+        "--transcript",
+        type=Path,
+        metavar="FILE",
+        help="save the conversation in this file, and continue it",
+    )
+
+
+def _add_approval_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--approve",
         choices=("full", "read_only", "ask"),
@@ -63,28 +89,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const="",
         metavar="URL",
         help="ask in the inspector of a running gateway",
-    )
-    parser.add_argument(
-        "--instructions", default="", metavar="TEXT", help="system instructions for the model"
-    )
-    parser.add_argument(
-        "--max-iterations",
-        type=parse_count,
-        default=10,
-        metavar="N",
-        help="limit the model's turns per message (default: 10)",
-    )
-    parser.add_argument(
-        "--scrub",
-        choices=("model", "display", "both", "off"),
-        default="model",
-        help="mask secrets in tool results for the model, on the display, or both (default: model)",
-    )
-    parser.add_argument(
-        "--transcript",
-        type=Path,
-        metavar="FILE",
-        help="save the conversation in this file, and continue it",
     )
     parser.add_argument(
         "--audit", type=Path, metavar="FILE", help="log every approval to this file"

@@ -51,6 +51,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODE,…",
         help=f"measure these modes (default: {','.join(_MODES)})",
     )
+    _add_limit_arguments(parser)
+    add_config_arguments(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="add the answers to this file, and skip those that it has (default: eval-MODEL.jsonl)",
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="discard the answers in the file, and ask again"
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results as a chart")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_limit_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=parse_count, metavar="N", help="ask at most N questions (default: all)"
     )
@@ -84,18 +100,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="retry an unusable reply N times (default: as configured)",
     )
-    add_config_arguments(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="add the answers to this file, and skip those that it has (default: eval-MODEL.jsonl)",
-    )
-    parser.add_argument(
-        "--fresh", action="store_true", help="discard the answers in the file, and ask again"
-    )
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results as a chart")
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,10 +5,14 @@
     find_refusal("Sorry, I can't book flights.", tools)     -> Refusal("honest", …)
     find_refusal("It is 12 °C in Oslo.", tools)             -> None
 
-A refusal is false only if a tool fits what the model claims to lack; in doubt it is honest.
-`OpeningDetector` tells of a stream whether it may still begin with a refusal.
+A refusal is false only if an offered tool provides what the model claims to lack; in doubt it is
+honest. `OpeningDetector` decides, while a stream arrives, whether it may begin with a refusal.
+
+Read in this order: `language.py` (the words of each language), `claims.py` (sentences that claim
+inability), `detection.py` (false or honest).
 """
 
-from .detection import MAX_UNDECIDED, OpeningDetector, Refusal, begins_like_refusal, find_refusal
+from .claims import MAX_UNDECIDED, OpeningDetector, begins_like_refusal
+from .detection import Refusal, find_refusal
 
 __all__ = ["MAX_UNDECIDED", "OpeningDetector", "Refusal", "begins_like_refusal", "find_refusal"]

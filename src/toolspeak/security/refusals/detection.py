@@ -1,49 +1,46 @@
-"""Finds claims of inability in a reply, and decides whether they are false.
+"""Decides whether a reply that claims to be unable to do something is a false refusal.
 
-A claim is a sentence in which the model says that it cannot do something. It is a false refusal if
-an offered tool does exactly that, and nothing in the reply or the question explains it.
+It is one if an offered tool does exactly that, and nothing in the reply or the question explains
+the claim. The tool is found by its name and by its topics:
+
+    lacked {"weather", "live"}, tools get_weather, send_email   ->   get_weather
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, cached_property
+import tomllib
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
+from ..._util import memoize_by_identity
 from ...types import Tool
+from .claims import Claim, Sentence, find_claims
 from .language import (
     Language,
-    WordMatches,
     all_topics,
     english_vocabulary,
     load_languages,
+    normalize,
     normalize_case,
     normalize_words,
     remove_quotations,
     split_sentences,
-    split_words,
-    strip_punctuation,
     words_in_all_languages,
-)
-from .tool_topics import (
-    begins_with_call,
-    find_named_tool,
-    find_tool_for_topics,
-    find_tool_with_similar_name,
-    purpose_of,
 )
 
 _STAGE_DIRECTION = re.compile(r"\s*\*(?![*\s])")
-"""`*sighs* I can't open the archive`: a role is played."""
+"""`*sighs* I can't open the archive`: the model plays a role."""
 _SENTENCE = re.compile(r"[^.!?？؟。！\n]*[.!?？؟。！\n]?")
-_COMMA = re.compile("[,，、،]")
-_OPINION_REACH = 25
-"""The verb of a denial may follow it within this many characters."""
-_MAX_CLAIMS = 8
-"""Later claims are ignored: a refusal comes early."""
+_BEFORE_CALL = re.compile(r"^(?:[\s`\[\](){}<>'\":]|python\b|json\b|\w*tool_\w+|\"?name\")*")
+_AFTER_NAME = re.compile(r"\s*[({\"',:\]]")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_WORD = re.compile(r"[a-z]{3,}")
 
 
 class Refusal(Struct, frozen=True):
@@ -64,10 +61,10 @@ def find_refusal(
     `asked` is the user's last message. After a tool result, only the claim to have no tools at all
     is false, because the call may have failed.
     """
-    if not tools or _STAGE_DIRECTION.match(text) or begins_with_call(text, tools):
+    if not tools or _STAGE_DIRECTION.match(text) or _begins_with_call(text, tools):
         return None
     sentences = split_sentences(normalize_case(remove_quotations(text)))
-    question = normalize_words(normalize_case(asked))
+    question = normalize(asked)
     honest: Refusal | None = None
     for claim in find_claims(sentences):
         wanted = Sentence(question, claim.languages).list_names()
@@ -138,7 +135,7 @@ def _reports_failure(claim: Claim, sentences: list[str]) -> bool:
 
 def _find_tool(claim: Claim, tools: Sequence[Tool], wanted: set[str]) -> Tool | None:
     """Return the tool that provides what the claim lacks, or else what the user asked for."""
-    tool = find_named_tool(claim.denial, tools)
+    tool = _find_named_tool(claim.denial, tools)
     if tool:
         return tool
     lacked = claim.lacked
@@ -146,15 +143,20 @@ def _find_tool(claim: Claim, tools: Sequence[Tool], wanted: set[str]) -> Tool | 
         lacked = claim.signals
     topics = lacked & all_topics()
     is_action = "action" in claim.sentence.list_names(claim.start, claim.end)
-    tool = find_tool_for_topics(topics, is_action, tools)
-    tool = tool or find_tool_with_similar_name(claim.denial, is_action, tools)
+    able = _tools_able_to_act(tools) if is_action else tools
+    tool = _find_tool_for_topics(topics, able) or _find_tool_with_similar_name(claim.denial, able)
     if tool or lacked.isdisjoint({"live", "capability", "self"}) or topics - {"web"}:
         return tool
     wanted_topics = wanted & all_topics()
     if wanted_topics - topics:
         # "I have no internet" is an excuse where no internet is needed.
-        return find_tool_for_topics(wanted_topics, "action" in wanted, tools)
-    return find_tool_for_topics({"live"}, False, tools) if "live" in lacked else None
+        able = _tools_able_to_act(tools) if "action" in wanted else tools
+        return _find_tool_for_topics(wanted_topics, able)
+    return _find_tool_for_topics({"live"}, tools) if "live" in lacked else None
+
+
+def _tools_able_to_act(tools: Sequence[Tool]) -> list[Tool]:
+    return [tool for tool in tools if _purpose_of(tool).changes_something]
 
 
 def _asks_back(claim: Claim, text: str) -> bool:
@@ -166,7 +168,7 @@ def _asks_back(claim: Claim, text: str) -> bool:
     if not claim.signals.isdisjoint({"self", "capability", "live", "web"}):
         return False
     return any(
-        "empty_offer" not in Sentence(_normalize(sentence), claim.languages).list_names()
+        "empty_offer" not in Sentence(normalize(sentence), claim.languages).list_names()
         for sentence in _SENTENCE.findall(text.strip().partition("\n\n")[0])
         if sentence.endswith(("?", "？", "؟"))
     )
@@ -180,13 +182,13 @@ def _describes_tools(claim: Claim, sentences: list[str], tools: Sequence[Tool]) 
             continue
         for part in Sentence(normalize_words(text), claim.languages).split_at_commas():
             signals = part.list_names()
-            if not signals.isdisjoint({"only", "just"}) and find_named_tool(part.text, tools):
+            if not signals.isdisjoint({"only", "just"}) and _find_named_tool(part.text, tools):
                 return True
             if "only" not in signals or not signals.isdisjoint({"advice", "self"}):
                 continue
-            if find_tool_for_topics(signals & all_topics(), False, tools):
+            if _find_tool_for_topics(signals & all_topics(), tools):
                 return True
-            if find_tool_with_similar_name(part.text, False, tools):
+            if _find_tool_with_similar_name(part.text, tools):
                 return True
     return False
 
@@ -199,7 +201,7 @@ def _words_for_only(languages: tuple[Language, ...]) -> tuple[str, ...]:
 
 def _asks_for_translation(question: str, tool: Tool) -> bool:
     """Return True if the words of the reply may be a translation of somebody else's."""
-    if "translate" in purpose_of(tool).topics:
+    if "translate" in _purpose_of(tool).topics:
         return False
     return any(word in question for word in words_in_all_languages("translate"))
 
@@ -209,185 +211,113 @@ def _salutations() -> tuple[str, ...]:
     return tuple(f" {word}" for word in words_in_all_languages("salutation"))
 
 
-def _normalize(text: str) -> str:
-    return normalize_words(normalize_case(text))
+# Tools: their topics, and the tool that a claim is about.
 
 
-# Claims.
+class ToolKnowledge(Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of `tools.toml`."""
+
+    families: dict[str, tuple[str, ...]]
+    implied: dict[str, tuple[str, ...]]
+    change_topics: tuple[str, ...]
+    change_verbs: tuple[str, ...]
+    compute_verbs: tuple[str, ...]
+    common_words: frozenset[str]
+
+    def add_implied(self, topics: set[str]) -> set[str]:
+        """Return the topics, those that they imply, and their families."""
+        found = topics.union(*(self.implied.get(topic, ()) for topic in topics))
+        return found | {name for name, members in self.families.items() if found & {*members}}
 
 
-class Sentence:
-    """A sentence, and the lists that contain its words, in all languages that it may be in.
+@cache
+def _load_knowledge() -> ToolKnowledge:
+    folder = resources.files("toolspeak").joinpath("security", "refusals")
+    table = tomllib.loads(folder.joinpath("tools.toml").read_text("utf-8"))
+    table["common_words"] = table["common_words"].split()
+    return msgspec.convert(table, ToolKnowledge)
 
-    Topics are also found in English, because names of files and tools are English everywhere.
+
+class ToolPurpose(Struct, frozen=True):
+    """The purpose of a tool, read from its name and description."""
+
+    name: str
+    topics: set[str]
+    changes_something: bool
+    stems: set[str]
+
+
+@memoize_by_identity
+def _purpose_of(tool: Tool) -> ToolPurpose:
+    knowledge = _load_knowledge()
+    name = normalize(_CAMEL.sub(" ", tool.name).replace("_", " ")).strip()
+    description = normalize(tool.description)
+    in_name = _list_names(f" {name} ", description.isascii())
+    in_description = _list_names(description, description.isascii())
+    topics = (in_name & all_topics()) or (in_description & all_topics())
+    if any(verb in name for verb in knowledge.compute_verbs):
+        topics &= {"maths"}
+    changes_something = not (in_name | in_description).isdisjoint(knowledge.change_topics) or any(
+        f" {verb}" in f" {name} {description}" for verb in knowledge.change_verbs
+    )
+    return ToolPurpose(name, knowledge.add_implied(topics), changes_something, _stems(name))
+
+
+def _list_names(text: str, is_english: bool) -> set[str]:
+    every = load_languages().values()
+    vocabularies = [english_vocabulary()] if is_english else [one.vocabulary for one in every]
+    return {name for vocabulary in vocabularies for _, name in vocabulary.find(text)}
+
+
+def _stems(text: str) -> set[str]:
+    """Return the significant words of an English text without their endings."""
+    common = _load_knowledge().common_words
+    return {_stem(word) for word in _WORD.findall(text) if word not in common} - common
+
+
+def _stem(word: str) -> str:
+    for ending in ("ings", "ing", "ies", "es", "ed", "s", "e", "y"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word.removesuffix(ending)
+    return word
+
+
+def _find_named_tool(text: str, tools: Sequence[Tool]) -> Tool | None:
+    """Return the tool whose name is in the text.
+
+    A name of one word counts only before `tool`, because it is a word like any other.
     """
-
-    def __init__(self, text: str, languages: tuple[Language, ...]) -> None:
-        self.text = text
-        self._languages = languages
-
-    @cached_property
-    def _matches(self) -> WordMatches:
-        found = [pair for one in self._languages for pair in one.vocabulary.find(self.text)]
-        if all(language.code != "en" for language in self._languages):
-            topics = all_topics()
-            found += [pair for pair in english_vocabulary().find(self.text) if pair[1] in topics]
-        return found
-
-    def list_names(self, start: int = 0, end: int | None = None) -> set[str]:
-        """Return the names of the lists whose words are in a part of the sentence."""
-        end = len(self.text) if end is None else end
-        return {name for at, name in self._matches if start <= at < end}
-
-    def find_first(self, name: str, start: int) -> int | None:
-        """Return the position of the first word of a list from `start` on."""
-        places = (at for at, found in self._matches if found == name and at >= start)
-        return min(places, default=None)
-
-    def split_at_commas(self) -> Iterator[Sentence]:
-        for part in _COMMA.split(self.text):
-            yield Sentence(f" {part.strip()} ", self._languages)
-
-
-class Claim:
-    """A sentence in which the speaker claims to be unable to do something."""
-
-    def __init__(
-        self, languages: tuple[Language, ...], text: str, denial: re.Match[str], next_text: str
-    ) -> None:
-        self.languages = languages
-        self.sentence = Sentence(text, languages)
-        self.next_sentence = Sentence(normalize_words(next_text), languages)
-        self.start = max(text.rfind(comma, 0, denial.start() + 1) for comma in ",，、،") + 1
-        """The start of the part between commas that denies."""
-        comma = _COMMA.search(text, denial.end())
-        self.end = comma.start() if comma else len(text)
-        self._denial_end = denial.end()
-
-    @property
-    def words(self) -> str:
-        return self.sentence.text.strip()
-
-    @property
-    def denial(self) -> str:
-        return f" {self.sentence.text[self.start : self.end].strip()} "
-
-    @cached_property
-    def signals(self) -> set[str]:
-        return self.sentence.list_names()
-
-    @cached_property
-    def lacked(self) -> set[str]:
-        """The lists of the words for what cannot be done, up to `but` or `so`."""
-        return self.sentence.list_names(self.start, self.contrast)
-
-    @cached_property
-    def contrast(self) -> int | None:
-        """The position of `but`, `so` or the like after the denial."""
-        return self.sentence.find_first("contrast", self._denial_end)
-
-
-def find_claims(sentences: list[str]) -> Iterator[Claim]:
-    """Yield the first claims of inability in these sentences."""
-    possible = _possible_languages("\n".join(sentences), load_languages().values())
-    if not possible:
-        return
-    remaining = _MAX_CLAIMS
-    for index, sentence in enumerate(sentences):
-        languages = _possible_languages(sentence, possible)
-        text = normalize_words(sentence) if languages else ""
-        denials = [(one, denial) for one in languages if (denial := _find_denial(one, text))]
-        if denials:
-            next_text = sentences[index + 1] if index + 1 < len(sentences) else ""
-            denying = tuple(language for language, _ in denials)
-            yield Claim(denying, text, denials[0][1], next_text)
-            remaining -= 1
-            if not remaining:
-                return
-
-
-def _possible_languages(text: str, among: Iterable[Language]) -> list[Language]:
-    words = split_words(text)
-    return [language for language in among if language.may_deny(text, words)]
-
-
-def _find_denial(language: Language, sentence: str) -> re.Match[str] | None:
-    """Return the first denial that is not an opinion (`I can't recommend it enough`)."""
-    for denial in language.denial.finditer(sentence):
-        nearby = sentence[denial.start() : denial.end() + _OPINION_REACH]
-        if not language.opinions.find(f" {nearby} "):
-            return denial
+    for tool in tools:
+        name = _purpose_of(tool).name
+        mention = f" {name} " if " " in name else f" {name} tool "
+        if mention in text:
+            return tool
     return None
 
 
-# Openings: does a stream begin with a refusal?
+def _find_tool_for_topics(topics: set[str], tools: Sequence[Tool]) -> Tool | None:
+    """Return a tool for one of the topics.
 
-MAX_UNDECIDED = 120
-"""The most characters that may be undecided."""
-_NOT_PROSE = tuple('`~>"“„«「『‹‘{[<|#')
-_SENTENCE_END = re.compile(r"[!?\n。！？।؟…]|[.:](?=\s)")
-
-OpeningState = Literal["undecided", "yes", "no"]
-
-
-class OpeningDetector:
-    """Decides, as a reply arrives, whether it may begin with a refusal.
-
-    detector.feed("I'm sor")                             -> "undecided": hold it back
-    detector.feed("ry, but I can't open files. ")        -> "yes": hold it, call `find_refusal`
-    OpeningDetector().feed("In Oslo")                    -> "no": hold nothing back
-
-    A sentence that begins as no refusal does decides it, and so does the end of one that denies
-    something. After `MAX_UNDECIDED` characters it is decided in any case.
+    A family does not count beside its member: a text about hotels is not about all travel.
     """
-
-    def __init__(self) -> None:
-        self._text = ""
-        self._sentence_start = 0
-        self._state: OpeningState = "undecided"
-
-    def feed(self, text: str) -> OpeningState:
-        if self._state == "undecided":
-            self._text += text[: MAX_UNDECIDED - len(self._text)]
-            self._state = self._decide()
-        return self._state
-
-    def _decide(self) -> OpeningState:
-        for end in _SENTENCE_END.finditer(self._text, self._sentence_start):
-            sentence = self._text[self._sentence_start : end.end()]
-            state = _judge_opening_sentence(sentence, is_complete=True)
-            if state != "undecided":
-                return state
-            self._sentence_start = end.end()
-        is_last = len(self._text) == MAX_UNDECIDED
-        rest = self._text[self._sentence_start :]
-        state = _judge_opening_sentence(rest, is_complete=is_last)
-        return "no" if is_last and state == "undecided" else state
+    families = _load_knowledge().families.items()
+    specific = topics - {name for name, members in families if topics & {*members}}
+    return next((tool for tool in tools if _purpose_of(tool).topics & specific), None)
 
 
-def begins_like_refusal(text: str) -> bool:
-    return OpeningDetector().feed(text) != "no"
+def _find_tool_with_similar_name(text: str, tools: Sequence[Tool]) -> Tool | None:
+    """Return a tool without a known topic most of whose name is in the text."""
+    words = _stems(text)
+    for tool in tools:
+        purpose = _purpose_of(tool)
+        if not purpose.topics and 2 * len(purpose.stems & words) > len(purpose.stems):
+            return tool
+    return None
 
 
-def _judge_opening_sentence(sentence: str, is_complete: bool) -> OpeningState:
-    """Decide by one sentence; a mere apology decides nothing."""
-    stripped = sentence.lstrip()
-    if stripped.startswith(_NOT_PROSE) or (stripped[:1] == "*" and stripped[1:2] not in "* "):
-        return "no"
-    text = strip_punctuation(normalize_case(sentence))
-    if not text.startswith(_openings()) and text not in _opening_prefixes():
-        return "no"
-    if not is_complete:
-        return "undecided"
-    sentences = split_sentences(normalize_case(remove_quotations(sentence)))
-    return "yes" if next(find_claims(sentences), None) else "undecided"
-
-
-@cache
-def _openings() -> tuple[str, ...]:
-    return tuple(word for language in load_languages().values() for word in language.openings)
-
-
-@cache
-def _opening_prefixes() -> frozenset[str]:
-    return frozenset(opening[:size] for opening in _openings() for size in range(len(opening)))
+def _begins_with_call(text: str, tools: Sequence[Tool]) -> bool:
+    """Return True if the first word is a tool's name: such a reply attempts a call."""
+    first = _BEFORE_CALL.sub("", text, count=1)
+    return any(
+        first.startswith(tool.name) and _AFTER_NAME.match(first, len(tool.name)) for tool in tools
+    )

@@ -224,6 +224,10 @@ def normalize_words(text: str) -> str:
     return f" {_VOWEL_SIGNS.sub('', _PUNCTUATION.sub(' ', text)).strip()} "
 
 
+def normalize(text: str) -> str:
+    return normalize_words(normalize_case(text))
+
+
 def split_sentences(text: str) -> list[str]:
     """Split at full stops, colons and the like; the dot of `README.md` is not one."""
     for end in _SENTENCE_ENDS:

@@ -36,7 +36,8 @@ from ..errors import UNKNOWN_STATUS, decode_failure
 from ..fields import Fields, Json, nest
 from ..framing import decode_json, encode_line, encode_sse
 from ..wire import Envelope, ReplyDecoder
-from .request import NAME, REASONING_FIELDS, decode_part, decode_reasoning, encode_reasoning
+from .parts import REASONING_FIELDS, decode_part, decode_reasoning, encode_reasoning
+from .request import NAME
 
 _STOP_REASONS: dict[str, StopReason] = {
     "stop": "stop",

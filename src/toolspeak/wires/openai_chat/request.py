@@ -16,7 +16,6 @@ from ...types import (
     Image,
     Message,
     Note,
-    Other,
     Part,
     Reasoning,
     Request,
@@ -33,14 +32,8 @@ from ..calls import CallHistory
 from ..content import (
     REFUSAL,
     as_plain_text,
-    decode_image_url,
-    describe_part,
     encode_content,
-    encode_media_url,
-    is_refusal,
     merge_assistant_messages,
-    render_document,
-    split_data_url,
 )
 from ..encoding import (
     OPENAI_NAMES,
@@ -56,6 +49,14 @@ from ..encoding import (
 )
 from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, PRIVATE, Fields, Json, memoize_by_json, nest
 from ..framing import decode_json
+from .parts import (
+    REASONING_DETAILS,
+    REASONING_FIELDS,
+    decode_part,
+    decode_reasoning,
+    encode_part,
+    encode_reasoning,
+)
 
 NAME = "openai_chat"
 _SAMPLING = {
@@ -71,21 +72,16 @@ _SETTINGS = _NUMBERS | {
 }
 _TOOL_FIELDS = frozenset({"tools", "functions"})
 _CALL_FIELDS = frozenset({"tool_calls", "function_call"})
-_REASONING_TEXTS = ("reasoning_content", "reasoning", "thinking")
-_REASONING_DETAILS = "reasoning_details"
-REASONING_FIELDS = frozenset({*_REASONING_TEXTS, _REASONING_DETAILS})
 _PACKED_FIELDS = {"content", "tool_calls", "tool_call_id", "reasoning_content"}
 """Fields of a message that some clients store as JSON in the content of another."""
 # Keys of an `extra` by which a request to the same API is restored exactly.
 _LIMIT_FIELD = f"{PRIVATE}limit"
-_OWN_REASONING_DETAILS = f"{PRIVATE}{_REASONING_DETAILS}"
+_OWN_REASONING_DETAILS = f"{PRIVATE}{REASONING_DETAILS}"
 _RESULT_NAME = f"{PRIVATE}name"
 _OUTSIDE_FUNCTION = f"{PRIVATE}outer"
 _INPUT_ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user"}
 _MAX_ID = 40
 _DEFAULT_THINKING = Thinking()
-_AUDIO_FORMATS = {"wav": "wav", "x-wav": "wav", "wave": "wav", "mp3": "mp3", "mpeg": "mp3"}
-"""The accepted audio formats, by the subtypes of their media types."""
 
 
 def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:
@@ -181,7 +177,7 @@ class ChatRequestEncoder(RequestEncoder):
         )
         out: Json = {"role": "assistant", "content": content or None}
         out |= encode_reasoning([part for part in parts if isinstance(part, Reasoning)])
-        out |= omit_none(**{_REASONING_DETAILS: extra.pop(_OWN_REASONING_DETAILS, None)})
+        out |= omit_none(**{REASONING_DETAILS: extra.pop(_OWN_REASONING_DETAILS, None)})
         if calls:
             out["tool_calls"] = [self._encode_call(call, path) for call in calls]
         elif not content:
@@ -197,44 +193,7 @@ class ChatRequestEncoder(RequestEncoder):
         return False
 
     def _encode_content(self, parts: Sequence[Part], path: str) -> str | list[Json]:
-        return encode_content(parts, lambda part: self._encode_part(part, path))
-
-    def _encode_part(self, part: Part, path: str) -> Json:
-        match part:
-            case Text():
-                if is_refusal(part):
-                    return {"type": "refusal", "refusal": part.text}
-                return {"type": "text", "text": part.text, **self.losses.carry(part.extra, path)}
-            case Image():
-                extra = dict(self.losses.carry(part.extra, path))
-                image = {"url": encode_media_url(part), **omit_none(detail=part.detail)}
-                inner = extra.pop("image_url", {})
-                return {"type": "image_url", "image_url": image | inner, **extra}
-            case Document():
-                return self._encode_document(part, path)
-            case Other() if self.is_same_wire:
-                return part.data
-            case _:
-                self.losses.drop(describe_part(part), path)
-                return {}
-
-    def _encode_document(self, part: Document, path: str) -> Json:
-        extra = dict(self.losses.carry(part.extra, path))
-        kind, _, subtype = part.media_type.partition("/")
-        is_known = subtype in _AUDIO_FORMATS or self.is_same_wire
-        if kind == "audio" and part.data is not None and is_known:
-            audio = {"data": part.data, "format": _AUDIO_FORMATS.get(subtype, subtype)}
-            audio |= extra.pop("input_audio", {})
-            return {"type": "input_audio", "input_audio": audio, **extra}
-        if kind in ("audio", "video"):
-            self.losses.drop(f"documents of type `{part.media_type}`", path)
-            return {}
-        if part.data is not None or "file" in extra:
-            data = encode_media_url(part) if part.data is not None else None
-            file = omit_none(filename=part.title or None, file_data=data)
-            return {"type": "file", "file": file | extra.pop("file", {}), **extra}
-        self.losses.change("A document is sent as text.", path)
-        return {"type": "text", "text": render_document(part)}
+        return encode_content(parts, lambda part: encode_part(part, self.losses, path))
 
     def _encode_call(self, call: ToolCall, path: str) -> Json:
         name = self.names.to_wire(call.name, call.namespace)
@@ -265,7 +224,7 @@ class ChatRequestEncoder(RequestEncoder):
         media = [part for part in result.content if _is_media(part)]
         if media:
             self.losses.change("Images in results are sent as a user message.", path)
-        return [encoded for part in media if (encoded := self._encode_part(part, path))]
+        return [encoded for part in media if (encoded := encode_part(part, self.losses, path))]
 
     def _encode_id(self, identity: str) -> str:
         return identity if self.is_same_wire else shorten_id(identity, _MAX_ID)
@@ -356,7 +315,7 @@ def _decode_message(fields: Fields, history: CallHistory) -> Message:
 
 
 def _decode_assistant(fields: Fields, history: CallHistory) -> Message:
-    details = fields.peek(_REASONING_DETAILS)
+    details = fields.peek(REASONING_DETAILS)
     parts: list[Part] = []
     if fields.has_any(REASONING_FIELDS):
         parts += decode_reasoning(fields)
@@ -439,74 +398,6 @@ def _decode_result(fields: Fields, history: CallHistory) -> ToolResult:
         content=content if text is None else text,
         extra=fields.rest() | ({_RESULT_NAME: name} if name else {}),
     )
-
-
-def decode_part(item: Any, path: str) -> Text | Image | Document | Other:
-    if isinstance(item, str):
-        return Text(item)
-    fields = Fields(item, path)
-    match fields.take_text("type") or "text":
-        case "text" | "input_text" | "output_text":
-            return Text(fields.take_text("text"), fields.rest())
-        case "refusal":
-            return Text(fields.take_text("refusal"), REFUSAL)
-        case "image_url":
-            given = fields.take_any("image_url")
-            image = Fields({"url": given} if isinstance(given, str) else given, path)
-            url, detail = image.require("url", str), image.take("detail", str)
-            extra = fields.rest() | nest("image_url", image.rest())
-            return decode_image_url(url, detail=detail, extra=extra)
-        case "input_audio":
-            audio = Fields(fields.take_any("input_audio"), path)
-            media_type = f"audio/{audio.take_text('format') or 'wav'}"
-            data = audio.take_text("data")
-            extra = fields.rest() | nest("input_audio", audio.rest())
-            return Document(data=data, media_type=media_type, extra=extra)
-        case "file":
-            return _decode_file(fields, Fields(fields.take_any("file"), path))
-        case _:
-            return Other(dict(item))
-
-
-def _decode_file(fields: Fields, file: Fields) -> Document:
-    media_type, data = split_data_url(given := file.take_text("file_data"))
-    return Document(
-        title=file.take_text("filename"),
-        data=data or given or None,
-        media_type=media_type or "application/pdf",
-        extra=fields.rest() | nest("file", file.rest()),
-    )
-
-
-def decode_reasoning(fields: Fields) -> Iterator[Reasoning]:
-    """Decode an assistant's reasoning, with the signatures that some upstreams put beside it."""
-    text = fields.take_text(*_REASONING_TEXTS)
-    details = [item for item, _ in fields.take_items(_REASONING_DETAILS) if isinstance(item, dict)]
-    is_signed = any(item.get("signature") or item.get("data") for item in details)
-    has_detailed_text = any(item.get("text") for item in details)
-    if text and not (is_signed and has_detailed_text):
-        yield Reasoning(text)
-    for item in details if is_signed else ():
-        detail = str(item.get("text") or "")
-        signature = item.get("signature") or item.get("data")
-        if detail or signature:
-            yield Reasoning(detail, str(signature) if signature else None)
-
-
-def encode_reasoning(reasoning: list[Reasoning]) -> Json:
-    """Encode reasoning, with signatures in the form that OpenRouter uses."""
-    if not reasoning:
-        return {}
-    out: Json = {"reasoning_content": "".join(part.text for part in reasoning)}
-    if any(part.signature for part in reasoning):
-        out[_REASONING_DETAILS] = [_encode_detail(part) for part in reasoning]
-    return out
-
-
-def _encode_detail(part: Reasoning) -> Json:
-    if not part.text:
-        return {"type": "reasoning.encrypted", "data": part.signature}
-    return {"type": "reasoning.text", "text": part.text} | omit_none(signature=part.signature)
 
 
 def _is_media(part: Part) -> bool:

@@ -89,7 +89,7 @@ def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain"]) == 2
     assert "toolspeak serve" in capsys.readouterr().err
     assert main(["explain", "--url", "http://127.0.0.1:9"]) == 2
-    assert "does not answer" in capsys.readouterr().err
+    assert "does not respond" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "file:///etc", "nonsense", "http://["])

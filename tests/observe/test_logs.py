@@ -126,7 +126,7 @@ def test_what_goes_wrong_inside_names_its_request(
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     handler.setFormatter(JsonLogFormatter())
-    monkeypatch.setattr("toolspeak.gateway.chat_handler.omits_tools", fails)
+    monkeypatch.setattr("toolspeak.gateway.conversation_store._omits_tools", fails)
     logger = logging.getLogger("toolspeak.gateway")
     logger.addHandler(handler)
     try:

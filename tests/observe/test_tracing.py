@@ -300,7 +300,7 @@ class Broken(SpanExporter):
 def test_a_collector_that_hangs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolspeak.observe.tracing._SHUTDOWN_GRACE", 0.2)
+    monkeypatch.setattr("toolspeak.observe.tracing._SHUTDOWN_SECONDS", 0.2)
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
     with ScriptedServer(said("Hello.")) as upstream:
         config = behind(upstream.url)

@@ -1,9 +1,9 @@
-"""How the gateway logs: lines for people, or one JSON object on each for programs.
+"""The gateway's log: lines for people, or a JSON object on each line for programs.
 
     {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "logger": "toolspeak.gateway",
      "message": "request", "request_id": "req_…", "path": "/v1/messages", "status": 200, …}
 
-Nothing that a client or a model has said is logged, but the name of the model.
+No text of a client or a model is logged, except the model's name.
 """
 
 from __future__ import annotations
@@ -20,51 +20,52 @@ from ..upstream.record import RequestRecord
 
 log = logging.getLogger("toolspeak.gateway")
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
-"""The request that is being served here."""
+"""The id of the request that the current task serves."""
 _TEXT_FORMAT = "%(levelname)s %(message)s"
 _MAX_LENGTH = 200
-"""Clients may make up any name of a model."""
+"""Limits names of models and paths, which clients may invent."""
 
 
-def configure_logging(form: LogFormat, level: int) -> None:
-    """Log in that form, to the standard error."""
+def configure_logging(log_format: LogFormat, level: int) -> None:
+    """Log to stderr."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLogFormatter() if form == "json" else logging.Formatter(_TEXT_FORMAT))
+    is_json = log_format == "json"
+    handler.setFormatter(JsonLogFormatter() if is_json else logging.Formatter(_TEXT_FORMAT))
     logging.basicConfig(level=level, handlers=[handler])
 
 
 def log_request(record: RequestRecord) -> None:
-    """Log a request that is over."""
+    """Log a finished request."""
     if log.isEnabledFor(logging.INFO):
         log.info(_format_request(record), extra={"fields": request_fields(record)})
 
 
 class JsonLogFormatter(logging.Formatter):
-    """Every record as a line of JSON."""
+    """Formats every record as a line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {
-            "time": at.replace("+00:00", "Z"),
+            "time": time.replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
         }
-        given: dict[str, Any] | None = getattr(record, "fields", None)
-        if given:
-            line |= {"message": "request", **given}
+        fields: dict[str, Any] | None = getattr(record, "fields", None)
+        if fields:
+            line |= {"message": "request", **fields}
         else:
             line["message"] = record.getMessage()
-            if identity := REQUEST_ID.get():
-                line["request_id"] = identity
+            if request_id := REQUEST_ID.get():
+                line["request_id"] = request_id
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        # In ASCII: what cannot be written would be lost.
+        # ASCII only: a line that stderr cannot encode would be lost.
         return json.dumps(line, default=str)
 
 
 def request_fields(record: RequestRecord) -> dict[str, Any]:
-    """What is logged of a request."""
-    said: dict[str, Any] = {
+    """Return the fields of the log entry of a request."""
+    fields: dict[str, Any] = {
         "request_id": record.id,
         "method": record.method,
         "path": record.path[:_MAX_LENGTH],
@@ -73,7 +74,7 @@ def request_fields(record: RequestRecord) -> dict[str, Any]:
         "ms": _to_milliseconds(record.seconds),
     }
     if record.upstream_model:
-        said |= {
+        fields |= {
             "model": record.model[:_MAX_LENGTH],
             "upstream": record.upstream,
             "mode": record.mode,
@@ -84,17 +85,18 @@ def request_fields(record: RequestRecord) -> dict[str, Any]:
             "notes": record.note_codes,
             "overhead_ms": None if record.overhead is None else _to_milliseconds(record.overhead),
         }
-    # Its message may repeat what was asked.
-    said["failure"] = record.failure.kind if record.failure else None
+    # The message of a failure may repeat text of the request.
+    fields["failure"] = record.failure.kind if record.failure else None
     if record.spans:
-        said["trace_id"] = record.spans.trace_id
-    return said
+        fields["trace_id"] = record.spans.trace_id
+    return fields
 
 
 def _format_request(record: RequestRecord) -> str:
-    """The same in few words."""
-    told = ", ".join(_describe_request(record))
-    return f"{record.id}: {record.method} {record.path[:_MAX_LENGTH]!r}: {record.status} {told}"
+    """Return the log line of a request for people."""
+    path = record.path[:_MAX_LENGTH]
+    details = ", ".join(_describe_request(record))
+    return f"{record.id}: {record.method} {path!r}: {record.status} {details}"
 
 
 def _describe_request(record: RequestRecord) -> Iterator[str]:
@@ -105,20 +107,15 @@ def _describe_request(record: RequestRecord) -> Iterator[str]:
         yield f"{record.model[:_MAX_LENGTH]!r} at {record.upstream}"
         if record.mode:
             yield record.mode
-        yield from (_pluralize(count, what) for count, what in _counts(record) if count)
+        yield from _format_count(record.tool_count, "tool", "tools")
+        yield from _format_count(len(record.calls), "call", "calls")
+        yield from _format_count(len(record.retries), "retry", "retries")
         yield from record.note_codes
 
 
-def _counts(record: RequestRecord) -> Iterator[tuple[int, str]]:
-    yield record.tool_count, "tool"
-    yield len(record.calls), "call"
-    yield len(record.retries), "retry"
-
-
-def _pluralize(count: int, what: str) -> str:
-    if count == 1:
-        return f"1 {what}"
-    return f"{count} retries" if what == "retry" else f"{count} {what}s"
+def _format_count(count: int, singular: str, plural: str) -> Iterator[str]:
+    if count:
+        yield f"{count} {singular if count == 1 else plural}"
 
 
 def _to_milliseconds(seconds: float) -> float:

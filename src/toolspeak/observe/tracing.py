@@ -1,11 +1,11 @@
-"""Requests as spans of OpenTelemetry, by its conventions for generative AI.
+"""Requests as OpenTelemetry spans, by the semantic conventions for generative AI.
 
-    POST /v1/chat/completions        what a client has asked: `http.*` and `toolspeak.*`
-        chat qwen3:8b                every question to an upstream: `gen_ai.*`, and why it was asked
+    POST /v1/chat/completions        the client's request: `http.*` and `toolspeak.*`
+        chat qwen3:8b                each attempt at an upstream: `gen_ai.*`, and the reason for it
         chat qwen3:8b
 
-A client's `traceparent` is the parent of all that, and each upstream gets one of its own. Usage and
-the like stand only with the questions: who adds up would count it twice.
+The client's `traceparent` is the parent of these spans, and each upstream receives one of its own.
+Token usage is on the attempts only: a sum over all spans would otherwise count it twice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 from time import monotonic
@@ -60,58 +60,55 @@ from .inspector.masking import Masker
 
 log = logging.getLogger("toolspeak.gateway")
 Value = str | bool | int | float | list[str]
+Attributes = dict[str, Value]
 _PROPAGATOR = TraceContextTextMapPropagator()
-_SHUTDOWN_GRACE = 5.0
-"""How many seconds the last spans have to leave when the gateway is stopped."""
+_SHUTDOWN_SECONDS = 5.0
+"""The time to send the last spans when the gateway is stopped."""
 _UNTRACED_PATHS = frozenset({"/", "/health", "/ready", "/metrics"})
-"""Machines ask for these all day."""
+"""Paths that machines request all day."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 _MODEL_SEGMENT = re.compile(r"(?<=/models/)[^:]+")
 _RESPONSE_SEGMENT = re.compile(r"(?<=/responses/)[\w.\-]+")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _PROVIDER_NAMES = {"gemini": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
-"""What the conventions call a provider, where that is not our name for it."""
+"""The conventions' names of providers, where they differ from ours."""
 _PROVIDER_OF_WIRE = {"openai_chat": "openai", "openai_responses": "openai", "gemini": "gcp.gemini"}
-"""For upstreams of which nobody has said who they are."""
-_SAMPLING_OPTIONS = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "seed",
-    "presence_penalty",
-    "frequency_penalty",
-)
-_INTEGER_OPTIONS = ("top_k", "seed")
+"""For upstreams whose provider is not configured."""
+_SAMPLING_TYPES: dict[str, type[int] | type[float]] = {
+    "temperature": float,
+    "top_p": float,
+    "top_k": int,
+    "seed": int,
+    "presence_penalty": float,
+    "frequency_penalty": float,
+}
 
 
 class RequestTracer:
-    """Makes spans of requests, and sends them where the configuration says."""
+    """Makes spans of requests, and exports them."""
 
     def __init__(self, config: Config, exporter: SpanExporter | None = None) -> None:
         self._exporter = exporter or OTLPSpanExporter(_traces_url(config.telemetry.otlp_endpoint))
         self._provider = TracerProvider(resource=_build_resource(), shutdown_on_exit=False)
-        # It sends them from a thread of its own, and drops what is too much.
+        # The processor exports in a thread of its own, and drops spans that exceed its queue.
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("toolspeak", __version__)
         self._secrets = frozenset(configured_secrets(config))
-        # To find the secrets in all that was said may take longer than others like to wait.
+        # Masking the secrets of a long conversation takes too long for the event loop.
         self._content_thread = ThreadPoolExecutor(1) if config.telemetry.include_content else None
         self._is_open = True
 
     def start_request(self, record: RequestRecord, headers: Mapping[str, str]) -> None:
-        """A request has come in."""
         if record.path not in _UNTRACED_PATHS:
-            record.spans = _RequestSpans(
-                self._tracer, record, _PROPAGATOR.extract(headers, Context())
-            )
+            parent = _PROPAGATOR.extract(headers, Context())
+            record.spans = _RequestSpans(self._tracer, record, parent)
 
     def end_request(self, record: RequestRecord) -> None:
-        """It is over."""
         if not isinstance(record.spans, _RequestSpans) or not self._is_open:
             return
         if self._content_thread and record.is_chat:
-            secrets = {one for q in record.attempts for one in q.server.secrets()}
-            content = _ContentEncoder(self._secrets | secrets)
+            secrets = self._secrets.union(*(one.server.secrets() for one in record.attempts))
+            content = _ContentEncoder(secrets)
             self._content_thread.submit(self._end_spans, record, record.spans, content)
         else:
             self._end_spans(record, record.spans, None)
@@ -122,17 +119,17 @@ class RequestTracer:
         try:
             spans.end(record, content)
         except Exception:
-            # The client has its answer, and shall not notice.
+            # The client has its response already.
             log.exception("%s could not be traced", record.id)
 
     async def close(self) -> None:
-        """Send what is left, if that does not take too long."""
+        """Export the remaining spans, unless that takes too long."""
         if not self._is_open:
             return
         self._is_open = False
         closing = Thread(target=self._flush_spans, daemon=True)
         closing.start()
-        deadline = monotonic() + _SHUTDOWN_GRACE
+        deadline = monotonic() + _SHUTDOWN_SECONDS
         while closing.is_alive() and monotonic() < deadline:
             await asyncio.sleep(0.01)
         if closing.is_alive():
@@ -155,12 +152,12 @@ class _RequestSpans:
             _http_method(record),
             parent,
             SpanKind.SERVER,
-            _replace_surrogates(_request_start_attributes(record)),
+            _clean(_request_start_attributes(record)),
             (),
             _to_nanoseconds(record.received_at),
         )
         self._context = set_span_in_context(self._request_span, parent)
-        self._attempts: list[tuple[AttemptRecord, Attempt, Span]] = []
+        self._attempts: list[tuple[AttemptRecord, Request, Span]] = []
         context = self._request_span.get_span_context()
         self.trace_id = format_trace_id(context.trace_id) if context.is_valid else ""
 
@@ -168,80 +165,68 @@ class _RequestSpans:
         self, record: AttemptRecord, attempt: Attempt, endpoint: Endpoint
     ) -> Mapping[str, str]:
         """Start the span of an attempt; return the headers that continue the trace."""
-        attributes = _attempt_start_attributes(record, attempt.request, endpoint)
-        attributes = _replace_surrogates(attributes)
+        attributes = _clean(_attempt_start_attributes(record, attempt.request, endpoint))
         name = f"chat {attributes['gen_ai.request.model']}"
-        at = self._unix_nanoseconds(record.started)
-        span = self._tracer.start_span(name, self._context, SpanKind.CLIENT, attributes, (), at)
-        self._attempts.append((record, attempt, span))
+        time = self._unix_nanoseconds(record.started)
+        span = self._tracer.start_span(name, self._context, SpanKind.CLIENT, attributes, (), time)
+        self._attempts.append((record, attempt.request, span))
         headers: dict[str, str] = {}
         _PROPAGATOR.inject(headers, set_span_in_context(span, self._context))
         return headers
 
     def end(self, record: RequestRecord, content: _ContentEncoder | None) -> None:
-        """All that is known by now."""
-        for question, exchange, span in self._attempts:
+        """Add what is known at the end of the request."""
+        for attempt, request, span in self._attempts:
             if span.is_recording():
-                self._end_attempt(question, exchange, span, content)
-            # One that a client did not wait for has no end of its own.
-            span.end(self._unix_nanoseconds(question.ended or record.ended))
+                self._end_attempt(attempt, request, span, content)
+            # An attempt that the client did not wait for has no end.
+            span.end(self._unix_nanoseconds(attempt.ended or record.ended))
         if self._request_span.is_recording():
             self._end_request(record, content)
         self._request_span.end(self._unix_nanoseconds(record.ended))
 
     def _end_attempt(
-        self,
-        question: AttemptRecord,
-        exchange: Attempt,
-        span: Span,
-        content: _ContentEncoder | None,
+        self, attempt: AttemptRecord, request: Request, span: Span, content: _ContentEncoder | None
     ) -> None:
-        span.set_attributes(_replace_surrogates(_attempt_attributes(question)))
-        at = self._unix_nanoseconds(question.ended or question.started)
-        if reply := question.reply:
+        span.set_attributes(_clean(_attempt_attributes(attempt)))
+        time = self._unix_nanoseconds(attempt.ended or attempt.started)
+        if reply := attempt.reply:
             for call in reply.calls:
-                span.add_event(
-                    "toolspeak.call", _replace_surrogates(_call_attributes(call, content)), at
-                )
+                span.add_event("toolspeak.call", _clean(_call_attributes(call, content)), time)
             for rejection in reply.rejected:
-                span.add_event("toolspeak.rejected", {"toolspeak.note.code": rejection.code}, at)
+                span.add_event("toolspeak.rejected", {"toolspeak.note.code": rejection.code}, time)
             for note in reply.notes:
-                span.add_event(
-                    "toolspeak.note", _replace_surrogates(_note_attributes(note, content)), at
-                )
+                span.add_event("toolspeak.note", _clean(_note_attributes(note, content)), time)
         if content:
-            span.set_attributes(
-                _replace_surrogates(content.encode_messages(exchange.request, question.reply))
-            )
-        if question.failure:
-            _set_error(span, question.failure, content)
+            span.set_attributes(_clean(content.encode_messages(request, attempt.reply)))
+        if attempt.failure:
+            _set_error(span, attempt.failure, content)
 
     def _end_request(self, record: RequestRecord, content: _ContentEncoder | None) -> None:
         span = self._request_span
         if record.is_chat or record.status < 400:
-            # Any other path is one that a client has made up.
+            # Other paths are not known to be a route: clients may invent them.
             route = _route_template(record.path)
             span.update_name(f"{_http_method(record)} {route}")
             span.set_attribute("http.route", route)
-        span.set_attributes(_replace_surrogates(_request_attributes(record)))
-        told = [note for q, *_ in self._attempts if q.reply for note in q.reply.notes]
+        span.set_attributes(_clean(_request_attributes(record)))
+        replies = (attempt.reply for attempt, *_ in self._attempts if attempt.reply)
+        notes_of_attempts = [note for reply in replies for note in reply.notes]
         for note in record.notes:
-            if note not in told:
-                span.add_event(
-                    "toolspeak.note", _replace_surrogates(_note_attributes(note, content))
-                )
+            if note not in notes_of_attempts:
+                span.add_event("toolspeak.note", _clean(_note_attributes(note, content)))
         if record.failure and max(record.status, record.failure.status) >= 500:
             _set_error(span, record.failure, content)
 
     def _unix_nanoseconds(self, moment: float) -> int:
-        """A moment of this process in nanoseconds since 1970."""
+        """Convert a time of `perf_counter` to nanoseconds since 1970."""
         return _to_nanoseconds(self._offset + moment)
 
 
-# What spans say.
+# Attributes of spans and events.
 
 
-def _request_start_attributes(record: RequestRecord) -> dict[str, Value]:
+def _request_start_attributes(record: RequestRecord) -> Attributes:
     method = _http_method(record)
     return {
         "http.request.method": method if method in _METHODS else "_OTHER",
@@ -251,10 +236,10 @@ def _request_start_attributes(record: RequestRecord) -> dict[str, Value]:
     }
 
 
-def _request_attributes(record: RequestRecord) -> dict[str, Value]:
-    said: dict[str, Value] = {"http.response.status_code": record.status}
+def _request_attributes(record: RequestRecord) -> Attributes:
+    attributes: Attributes = {"http.response.status_code": record.status}
     if record.upstream_model:
-        said |= {
+        attributes |= {
             "toolspeak.model": record.model,
             "toolspeak.upstream": record.upstream,
             "toolspeak.mode": record.mode,
@@ -264,98 +249,92 @@ def _request_attributes(record: RequestRecord) -> dict[str, Value]:
             "toolspeak.retries": len(record.retries),
             "toolspeak.notes": record.note_codes,
         }
-    if record.overhead is not None:
-        said["toolspeak.overhead_ms"] = round(record.overhead * 1000, 3)
-    if record.holdback is not None:
-        said["toolspeak.holdback_ms"] = round(record.holdback * 1000, 3)
-    return said
+    for name, seconds in (("overhead", record.overhead), ("holdback", record.holdback)):
+        if seconds is not None:
+            attributes[f"toolspeak.{name}_ms"] = round(seconds * 1000, 3)
+    return attributes
 
 
 def _attempt_start_attributes(
-    question: AttemptRecord, request: Request, endpoint: Endpoint
-) -> dict[str, Value]:
-    """What is known when an upstream is asked."""
-    asked: dict[str, Value] = {
+    attempt: AttemptRecord, request: Request, endpoint: Endpoint
+) -> Attributes:
+    attributes: Attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _provider_name(endpoint),
-        "gen_ai.request.model": question.model,
+        "gen_ai.request.model": attempt.model,
         "gen_ai.request.stream": request.stream,
-        **dict(_server_attributes(endpoint)),
         "toolspeak.upstream": endpoint.name,
         "toolspeak.wire": endpoint.wire,
-        "toolspeak.mode": question.plan.mode,
-        **dict(_sampling_attributes(request)),
+        "toolspeak.mode": attempt.plan.mode,
     }
-    if question.reason:
-        asked["toolspeak.attempt_reason"] = question.reason
-    return asked
-
-
-def _sampling_attributes(request: Request) -> Iterator[tuple[str, Value]]:
+    url = urlsplit(endpoint.base_url)
+    if url.hostname:
+        attributes["server.address"] = url.hostname
+        attributes["server.port"] = url.port or _DEFAULT_PORTS.get(url.scheme, 443)
     if request.max_tokens is not None:
-        yield "gen_ai.request.max_tokens", request.max_tokens
+        attributes["gen_ai.request.max_tokens"] = request.max_tokens
     if request.stop:
-        yield "gen_ai.request.stop_sequences", list(request.stop)
+        attributes["gen_ai.request.stop_sequences"] = list(request.stop)
     if request.response_format:
-        yield "gen_ai.output.type", "json"
-    for name in _SAMPLING_OPTIONS:
+        attributes["gen_ai.output.type"] = "json"
+    for name, convert in _SAMPLING_TYPES.items():
         if name in request.sampling:
-            value = request.sampling[name]
-            yield f"gen_ai.request.{name}", int(value) if name in _INTEGER_OPTIONS else float(value)
+            attributes[f"gen_ai.request.{name}"] = convert(request.sampling[name])
+    if attempt.reason:
+        attributes["toolspeak.attempt_reason"] = attempt.reason
+    return attributes
 
 
-def _attempt_attributes(question: AttemptRecord) -> dict[str, Value]:
-    """What is known when there is an answer, or none to come."""
-    said: dict[str, Value] = {}
-    if question.status:
-        said["http.response.status_code"] = question.status
-    if question.retries:
-        said["toolspeak.retries"] = question.retries
-    if question.outcome:
-        said["toolspeak.outcome"] = question.outcome
-    return said | dict(_reply_attributes(question.reply)) if question.reply else said
+def _attempt_attributes(attempt: AttemptRecord) -> Attributes:
+    attributes: Attributes = {
+        "http.response.status_code": attempt.status,
+        "toolspeak.retries": attempt.retries,
+        "toolspeak.outcome": attempt.outcome,
+    }
+    attributes = {name: value for name, value in attributes.items() if value}
+    return attributes | _reply_attributes(attempt.reply) if attempt.reply else attributes
 
 
-def _reply_attributes(reply: Reply) -> Iterator[tuple[str, Value]]:
-    if reply.id:
-        yield "gen_ai.response.id", reply.id
-    if reply.model:
-        yield "gen_ai.response.model", reply.model
-    if reason := reply.raw_stop_reason or reply.stop_reason:
-        yield "gen_ai.response.finish_reasons", [reason]
-    if reply.dialect:
-        yield "toolspeak.dialect", reply.dialect
-    if calls := reply.calls:
-        yield "toolspeak.call_names", [call.name for call in calls]
-    if usage := reply.usage:
-        yield "gen_ai.usage.input_tokens", usage.input
-        yield "gen_ai.usage.output_tokens", usage.output
-        if usage.cached:
-            yield "gen_ai.usage.cache_read.input_tokens", usage.cached
-        if usage.cache_written:
-            yield "gen_ai.usage.cache_creation.input_tokens", usage.cache_written
-        if usage.reasoning:
-            yield "gen_ai.usage.reasoning.output_tokens", usage.reasoning
+def _reply_attributes(reply: Reply) -> Attributes:
+    reason, usage = reply.raw_stop_reason or reply.stop_reason, reply.usage
+    optional: Attributes = {
+        "gen_ai.response.id": reply.id or "",
+        "gen_ai.response.model": reply.model or "",
+        "gen_ai.response.finish_reasons": [reason] if reason else [],
+        "toolspeak.dialect": reply.dialect or "",
+        "toolspeak.call_names": [call.name for call in reply.calls],
+    }
+    if usage:
+        optional |= {
+            "gen_ai.usage.cache_read.input_tokens": usage.cached,
+            "gen_ai.usage.cache_creation.input_tokens": usage.cache_written,
+            "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
+        }
+    attributes = {name: value for name, value in optional.items() if value}
+    if usage:
+        attributes["gen_ai.usage.input_tokens"] = usage.input
+        attributes["gen_ai.usage.output_tokens"] = usage.output
+    return attributes
 
 
-def _call_attributes(call: ToolCall, content: _ContentEncoder | None) -> dict[str, Value]:
-    said: dict[str, Value] = {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.id}
+def _call_attributes(call: ToolCall, content: _ContentEncoder | None) -> Attributes:
+    attributes: Attributes = {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.id}
     if content:
-        said["gen_ai.tool.call.arguments"] = content.encode(call.arguments)
-    return said
+        attributes["gen_ai.tool.call.arguments"] = content.encode(call.arguments)
+    return attributes
 
 
-def _note_attributes(note: Note, content: _ContentEncoder | None) -> dict[str, Value]:
-    """What a note is about may be anything that was said."""
-    said: dict[str, Value] = {"toolspeak.note.code": note.code}
+def _note_attributes(note: Note, content: _ContentEncoder | None) -> Attributes:
+    attributes: Attributes = {"toolspeak.note.code": note.code}
     if content:
-        said["toolspeak.note.message"] = content.mask(note.message)
-    return said
+        # The message may quote the conversation.
+        attributes["toolspeak.note.message"] = content.mask(note.message)
+    return attributes
 
 
 def _set_error(span: Span, failure: Failure, content: _ContentEncoder | None) -> None:
     span.set_attribute("error.type", failure.kind)
-    # Servers repeat in their errors what they were asked.
+    # Servers quote requests in their errors.
     span.set_status(StatusCode.ERROR, content.mask(failure.message) if content else None)
 
 
@@ -366,18 +345,11 @@ def _provider_name(endpoint: Endpoint) -> str:
     return _PROVIDER_NAMES.get(provider, provider)
 
 
-def _server_attributes(endpoint: Endpoint) -> Iterator[tuple[str, Value]]:
-    address = urlsplit(endpoint.base_url)
-    if address.hostname:
-        yield "server.address", address.hostname
-        yield "server.port", address.port or _DEFAULT_PORTS.get(address.scheme, 443)
-
-
-# What was said, where that is wanted.
+# The content of conversations, if it is to be included.
 
 
 class _ContentEncoder:
-    """Messages in the words of the conventions, without their secrets."""
+    """Encodes messages as the conventions define them, with their secrets masked."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._masker = Masker(secrets)
@@ -388,27 +360,22 @@ class _ContentEncoder:
     def encode(self, value: Any) -> str:
         return encode_json(self._masker.mask_value(value))
 
-    def encode_messages(self, request: Request, reply: Reply | None) -> dict[str, Value]:
-        """All that was asked and answered."""
-        said: dict[str, Value] = {
-            "gen_ai.input.messages": self.encode([_encode_message(one) for one in request.messages])
-        }
+    def encode_messages(self, request: Request, reply: Reply | None) -> Attributes:
+        """Return the attributes with the messages, tools and reply of an attempt."""
+        messages = [_encode_message(one) for one in request.messages]
+        attributes: Attributes = {"gen_ai.input.messages": self.encode(messages)}
         if request.tools:
+            fields = ("name", "description", "parameters")
             tools = [
-                {
-                    "type": "function",
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": tool.parameters,
-                }
+                {"type": "function", **{name: getattr(tool, name) for name in fields}}
                 for tool in request.tools
             ]
-            said["gen_ai.tool.definitions"] = self.encode(tools)
+            attributes["gen_ai.tool.definitions"] = self.encode(tools)
         if reply:
             answer = _encode_message(Message("assistant", reply.parts))
             answer["finish_reason"] = reply.raw_stop_reason or reply.stop_reason or ""
-            said["gen_ai.output.messages"] = self.encode([answer])
-        return said
+            attributes["gen_ai.output.messages"] = self.encode([answer])
+        return attributes
 
 
 def _encode_message(message: Message) -> dict[str, Any]:
@@ -434,16 +401,16 @@ def _encode_part(part: Part) -> dict[str, Any]:
             assert_never(part)
 
 
-# Small things.
+# Helpers.
 
 
-def _traces_url(otlp: str) -> str:
-    address = otlp.rstrip("/")
-    return address if address.endswith("/v1/traces") else f"{address}/v1/traces"
+def _traces_url(endpoint: str) -> str:
+    url = endpoint.rstrip("/")
+    return url if url.endswith("/v1/traces") else f"{url}/v1/traces"
 
 
 def _build_resource() -> Resource:
-    """Who we are; the environment may say otherwise."""
+    """Return the name and version of this service; the environment overrides them."""
     resource = Resource({SERVICE_VERSION: __version__}).merge(Resource.create())
     name = str(resource.attributes.get(SERVICE_NAME, ""))
     is_unknown = not name or name.startswith("unknown_service")
@@ -451,7 +418,7 @@ def _build_resource() -> Resource:
 
 
 def _http_method(record: RequestRecord) -> str:
-    """Clients may make up any."""
+    """Return the method for names of spans; clients may invent others."""
     return record.method if record.method in _METHODS else "HTTP"
 
 
@@ -459,12 +426,12 @@ def _route_template(path: str) -> str:
     return _RESPONSE_SEGMENT.sub("{id}", _MODEL_SEGMENT.sub("{model}", path))
 
 
-def _replace_surrogates(attributes: dict[str, Value]) -> dict[str, Value]:
-    """Half a surrogate pair would cost all spans that are sent with it."""
-    return {key: _replace_surrogates_in(value) for key, value in attributes.items()}
+def _clean(attributes: Attributes) -> Attributes:
+    """Replace lone surrogates: one of them would make the export of a whole batch fail."""
+    return {name: _clean_value(value) for name, value in attributes.items()}
 
 
-def _replace_surrogates_in(value: Value) -> Value:
+def _clean_value(value: Value) -> Value:
     match value:
         case str():
             return value.encode("utf-8", "replace").decode()

@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,19 +39,21 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def explained(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "toolspeak", "explain", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+Explain = Callable[..., str]
 
 
-def test_a_request_is_explained(tmp_path: Path) -> None:
+@pytest.fixture
+def explain(capsys: pytest.CaptureFixture[str]) -> Explain:
+    """Run the command in this process; return what it prints."""
+
+    def run(*arguments: str) -> str:
+        assert main(["explain", *arguments]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_a_request_is_explained(tmp_path: Path, explain: Explain) -> None:
     turn: list[Any] = [TextDelta(f"{HOSTILE} {CALL}"), Finish("stop")]
     with ScriptedServer(turn) as model:
         (tmp_path / "toolspeak.toml").write_text(
@@ -62,13 +65,13 @@ def test_a_request_is_explained(tmp_path: Path) -> None:
                 json={**ASKED, "tools": TOOLS, "stream": True},
             )
             identity = got.headers["x-request-id"]
-            listed = explained()
+            listed = explain()
             assert identity in listed
             assert "get_weather" in listed
-            shown = explained(identity)
-            assert explained("last") == shown
-            assert explained(identity, "--url", gateway.url.replace("127.0.0.1", "localhost"))
-            value = json.loads(explained(identity, "--json"))
+            shown = explain(identity)
+            assert explain("last") == shown
+            assert explain(identity, "--url", gateway.url.replace("127.0.0.1", "localhost"))
+            value = json.loads(explain(identity, "--json"))
             # Others have no business here.
             with pytest.raises(UsageError, match=r"the request .nothing. is not available"):
                 InspectorClient.connect().get("requests/nothing")

@@ -32,7 +32,7 @@ from .events import (
     ToolCallRequested,
 )
 from .mcp import McpServer, McpServerError, load_servers
-from .models import FunctionModel, LiveModel, Model, ModelFailed
+from .models import FunctionModel, LiveModel, ModelFailed
 from .tools import AgentTool, FatalToolError, ToolError, ToolOptions, tool
 from .transcript import Transcript
 
@@ -53,7 +53,6 @@ __all__ = [
     "LiveModel",
     "McpServer",
     "McpServerError",
-    "Model",
     "ModelFailed",
     "RunFinished",
     "RunResult",

@@ -252,7 +252,7 @@ class Approvals:
         return tool.options.always_ask or _matches_any(tool.name, self.policy.always_ask)
 
     async def _get_answer(self, request: ApprovalRequest) -> tuple[ApprovalAnswer, str]:
-        """Return the approver's answer, and why there is none ("" if there is one)."""
+        """Return the approver's answer, and the reason if there is none."""
         if self.approver is None:
             log.warning("%s needs approval, and there is no approver: see `approval`", request.tool)
             return "no", "there is no one to ask"

@@ -287,7 +287,7 @@ def _as_message(prompt: Prompt) -> Message:
 
 
 class ToolSettings(Struct, frozen=True, kw_only=True):
-    """How an agent runs its tools."""
+    """The settings with which an agent runs its tools."""
 
     approvals: Approvals
     secrets: SecretFilter

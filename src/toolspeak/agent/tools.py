@@ -41,7 +41,7 @@ class InvalidArguments(UsageError):
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
-    """How a tool may be run. The model does not see these options."""
+    """The options of a tool. The model does not see them."""
 
     writes: bool = True
     """It changes something. `read_only` refuses such tools."""

@@ -50,7 +50,7 @@ class Transcript:
         self._is_partial = False
         self._is_locked = False
         self._truncate_at: int | None = None
-        """Where the file ends without a torn last line; None if it has none."""
+        """The end of the file without a torn last line; None if no line is torn."""
         self._separator = b""
         """Bytes to write before the next line."""
         self._known_size = 0

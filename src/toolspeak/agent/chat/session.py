@@ -35,7 +35,7 @@ _MODE_DESCRIPTIONS = {
 
 
 class ChatSettings(Struct, frozen=True, kw_only=True):
-    """How the agent of a session is built."""
+    """The settings of a session's agent."""
 
     model: str = ""
     """The default model if empty."""

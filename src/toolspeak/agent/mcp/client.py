@@ -237,7 +237,7 @@ class McpServer:
 
 
 class Backoff:
-    """How long to wait after failures in a row: 0, 1, 2, 4 … seconds."""
+    """The time to wait after failures in a row: 0, 1, 2, 4 … seconds."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock

@@ -1,6 +1,6 @@
 """One connection to an MCP server: its tools, its calls and their results.
 
-A session lives in a task of its own. The SDK's contexts must be left in the task that entered them,
+Each session runs in a separate task: the SDK's contexts must be left in the task that entered them,
 but an agent may be opened in one task and closed in another. Requests may come from any task.
 """
 

@@ -1,4 +1,4 @@
-"""How to reach an MCP server: its endpoint, the streams to it, and the errors on the way.
+"""Endpoints of MCP servers, the streams to them, and the errors on the way.
 
 Each transport yields the SDK's streams and keeps what explains a failure: the last lines of a
 program's stderr, the state of an HTTP request. The SDK is imported when a transport is opened.

@@ -1,7 +1,7 @@
 """Runs a shell command, and kills everything that it started.
 
-A command runs in a session of its own, so that it can be killed with its children, and so that
-nothing in it can ask at the terminal. Programs that leave the session are found by a mark in their
+Each command runs in a new session, so that it can be killed with its children, and so that nothing
+in it can ask at the terminal. Programs that leave the session are found by a mark in their
 environment, on systems that show it (Linux).
 """
 

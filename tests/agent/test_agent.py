@@ -134,15 +134,16 @@ def test_source_that_fails_to_list_is_skipped() -> None:
 def test_agent_runs_in_many_threads() -> None:
     with ScriptedServer(list(unfold(Reply(parts=(Text("Hello."),))))) as server:
         one = make_agent(f"{server.url}/v1#m")
-        said: list[str] = []
+        texts: list[str] = []
         threads = [
-            threading.Thread(target=lambda: said.append(one.run_sync("Hi.").text)) for _ in range(4)
+            threading.Thread(target=lambda: texts.append(one.run_sync("Hi.").text))
+            for _ in range(4)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(30)
-    assert said == ["Hello."] * 4
+    assert texts == ["Hello."] * 4
 
 
 def test_agent_can_be_a_tool_of_another_agent() -> None:

@@ -1,4 +1,4 @@
-"""Approvals: who decides, for how long a decision holds, and what the model is told.
+"""Approvals: the order of the rules, how long a decision holds, and the audit log.
 
 Rows of the seed table, and the tests that cover them:
 
@@ -101,7 +101,7 @@ def describe_decision(decision: ApprovalDecision | None) -> str:
 
 
 @pytest.mark.parametrize(
-    ("typed", "answer"),
+    ("text", "answer"),
     [
         ("y", "yes"),
         ("Y", "yes"),
@@ -116,8 +116,8 @@ def describe_decision(decision: ApprovalDecision | None) -> str:
         ("1", "no"),
     ],
 )
-def test_parse_answer_accepts_only_yes_and_always(typed: str, answer: ApprovalAnswer) -> None:
-    assert parse_answer(typed) == answer
+def test_parse_answer_accepts_only_yes_and_always(text: str, answer: ApprovalAnswer) -> None:
+    assert parse_answer(text) == answer
 
 
 class ScriptedApprover:
@@ -252,7 +252,7 @@ def test_blocking_approver_is_supported() -> None:
     assert result_texts == ["done"]
 
 
-# What a yes is worth.
+# Grants.
 
 
 def grant(approvals: Approvals, made: ToolCall) -> ApprovalDecision:
@@ -384,12 +384,12 @@ def test_parallel_calls_start_after_all_were_asked_about() -> None:
 
 
 def test_digest_differs_for_other_argument_types() -> None:
-    said = [1, 1.5, "1", True, None, [], {}, "é", "e\u0301"]
-    assert len({digest_call(make_call("f", x=value)) for value in said}) == len(said)
+    values = [1, 1.5, "1", True, None, [], {}, "é", "e\u0301"]
+    assert len({digest_call(make_call("f", x=value)) for value in values}) == len(values)
     assert digest_call(make_call("f", a=1, b=2)) == digest_call(make_call("f", "other", b=2, a=1))
 
 
-# What is shown, and what is written down.
+# Summaries and the audit log.
 
 
 def test_argument_summary_is_shortened() -> None:

@@ -182,7 +182,7 @@ def test_long_result_is_shortened_in_the_middle() -> None:
     make_agent(
         script, make_tool("give", lambda _: "a" * 500 + "b" * 500), result_limit=100
     ).run_sync("Go.")
-    [heard] = get_results(script.requests[1])
-    assert heard.startswith("a" * 75)
-    assert heard.endswith("b" * 25)
-    assert "900 characters omitted" in heard
+    [result] = get_results(script.requests[1])
+    assert result.startswith("a" * 75)
+    assert result.endswith("b" * 25)
+    assert "900 characters omitted" in result

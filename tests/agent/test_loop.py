@@ -58,8 +58,8 @@ def test_run_with_one_tool_call_ends_with_answer() -> None:
 
 
 def test_call_in_text_is_run() -> None:
-    said = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
-    model = Script(said, "Cold.")
+    text = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
+    model = Script(text, "Cold.")
     run = make_agent(model, get_weather).run_sync("Is it cold?")
     assert get_results(model.requests[1]) == ["-5 °C in Oslo"]
     assert run.text == "Cold."
@@ -125,9 +125,9 @@ def test_unknown_tool_is_reported_with_similar_names() -> None:
     model = FunctionModel(Script([make_call("get_wether", city="Oslo")], "Sorry."), retries=0)
     script = model._function  # pyright: ignore[reportPrivateUsage]
     run = make_agent(model, get_weather).run_sync("Is it cold?")
-    said = script.requests[1].messages[-1].parts[0].text  # pyright: ignore
-    assert "get_weather" in said
-    assert "get_wether" in said
+    text = script.requests[1].messages[-1].parts[0].text  # pyright: ignore
+    assert "get_weather" in text
+    assert "get_wether" in text
     assert run.text == "Sorry."
 
 
@@ -205,9 +205,9 @@ def test_invalid_call_beside_valid_one_is_reported() -> None:
     model = FunctionModel(script, retries=0)
     make_agent(model, make_tool("f", counted)).run_sync("Go.")
     assert len(counted.calls) == 1
-    [said] = script.requests[1].messages[-1].parts
-    assert isinstance(said, Text)
-    assert "g" in said.text
+    [text] = script.requests[1].messages[-1].parts
+    assert isinstance(text, Text)
+    assert "g" in text.text
 
 
 def test_calls_of_a_last_turn_are_never_run() -> None:

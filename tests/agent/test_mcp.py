@@ -305,18 +305,18 @@ def test_cancelled_call_does_not_affect_others() -> None:
 
 def test_server_timeout_is_reported() -> None:
     script = Script(("raw__wait", {"seconds": 600}), ("raw__add", {"a": 1, "b": 1}))
-    Agent(script, tools=[create_raw_server(timeout=0.3)], approval="full").run_sync("Wait.")
+    Agent(script, tools=[create_raw_server(timeout=1)], approval="full").run_sync("Wait.")
     waited, added = script.results()
     assert waited.is_error
-    assert "MCP server 'raw' did not answer within 0.3 s." in waited.text
+    assert "MCP server 'raw' did not answer within 1 s." in waited.text
     assert added.text == "1 + 1 = 2"
 
 
 def test_agent_timeout_is_reported() -> None:
     script = Script(("raw__wait", {"seconds": 600}), ("raw__add", {"a": 1, "b": 1}))
-    Agent(script, tools=[create_raw_server()], approval="full", timeout=0.3).run_sync("Wait.")
+    Agent(script, tools=[create_raw_server()], approval="full", timeout=1).run_sync("Wait.")
     waited, added = script.results()
-    assert waited.text == "`raw__wait` did not finish within 0.3 s."
+    assert waited.text == "`raw__wait` did not finish within 1 s."
     assert added.text == "1 + 1 = 2"
 
 
@@ -324,8 +324,9 @@ def test_stuck_server_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "_CHECK_TIMEOUT", 0.3)
 
     async def work() -> None:
-        async with open_server(create_raw_server(timeout=0.3)) as server:
+        async with open_server(create_raw_server()) as server:
             process = await call_tool(server, "pid")
+            server._timeout = 0.3  # pyright: ignore[reportPrivateUsage]
             with pytest.raises(McpServerError, match=r"did not answer within 0\.3 s"):
                 await call_tool(server, "deaf")
             server._timeout = None  # pyright: ignore[reportPrivateUsage]
@@ -456,8 +457,8 @@ def test_failing_server_is_backed_off(tmp_path: Path) -> None:
 
     async def work() -> None:
         async with open_server(server):
-            for wanted in ("was lost", "cannot be started", "cannot be started"):
-                with pytest.raises(McpServerError, match=wanted) as caught:
+            for problem in ("was lost", "cannot be started", "cannot be started"):
+                with pytest.raises(McpServerError, match=problem) as caught:
                     await call_tool(server, "die")
                 # The model does not see details of this machine.
                 assert sys.executable not in str(caught.value)
@@ -475,7 +476,7 @@ def test_failing_server_is_backed_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "arguments", "told"),
+    ("command", "arguments", "expected"),
     [
         ("no-such-program", [], ["`no-such-program`", "No such file"]),
         (
@@ -489,16 +490,16 @@ def test_failing_server_is_backed_off(tmp_path: Path) -> None:
     ],
 )
 def test_server_that_does_not_start_is_reported(
-    command: str, arguments: list[str], told: list[str]
+    command: str, arguments: list[str], expected: list[str]
 ) -> None:
-    seconds = 0.3 if "0.3" in told[0] else LONG
+    seconds = 0.3 if "0.3" in expected[0] else LONG
     server = McpServer.stdio("bad", command, arguments, startup_timeout=seconds)
 
     async def work() -> None:
         with pytest.raises(McpServerError) as caught:
             await server.open()
         assert str(caught.value).startswith("MCP server 'bad' cannot be started: `")
-        for text in told:
+        for text in expected:
             assert text in str(caught.value)
         assert len(asyncio.all_tasks()) == 1
 
@@ -506,14 +507,14 @@ def test_server_that_does_not_start_is_reported(
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "expected"),
     [(503, "HTTP 503"), (401, "HTTP 401 .*check its headers"), (404, "HTTP 404")],
 )
-def test_unreachable_url_is_reported(status: int, told: str) -> None:
+def test_unreachable_url_is_reported(status: int, expected: str) -> None:
     async def work() -> None:
         with raw_http() as running:
             running.status = status
-            with pytest.raises(McpServerError, match=f"'web' cannot be reached: http.*{told}"):
+            with pytest.raises(McpServerError, match=f"'web' cannot be reached: http.*{expected}"):
                 await McpServer.http("web", f"{running.url}?key=secret").open()
         with pytest.raises(
             McpServerError, match=r"'web' cannot be reached: http.*failed"

@@ -148,11 +148,11 @@ def test_entry_options_override_common_options(tmp_path: Path) -> None:
 def test_all_problems_are_reported_at_once(tmp_path: Path, value: Any, problems: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, value)
-    told = caught.value.problems
-    assert len(told) == len(problems), told
+    found_problems = caught.value.problems
+    assert len(found_problems) == len(problems), found_problems
     for problem in problems:
-        assert any(problem in line for line in told), (problem, told)
-    assert "mcp.json" in told[0]
+        assert any(problem in line for line in found_problems), (problem, found_problems)
+    assert "mcp.json" in found_problems[0]
 
 
 def test_missing_file_is_reported(tmp_path: Path) -> None:

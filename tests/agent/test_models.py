@@ -48,14 +48,14 @@ def get_weather(city: str) -> str:
 def test_model_at_url_answers(mode: str) -> None:
     """Without a name, the first model that the server lists is used."""
     text = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
-    said = make_call("get_weather", city="Oslo") if mode == "native" else Text(text)
+    first = make_call("get_weather", city="Oslo") if mode == "native" else Text(text)
     listed = {"/v1/models": {"data": [{"id": "small"}, {"id": "large"}]}}
-    with ScriptedServer(turn(said), turn(Text("Cold.")), pages=listed) as server:
+    with ScriptedServer(turn(first), turn(Text("Cold.")), pages=listed) as server:
         run = make_agent(f"{server.url}/v1", get_weather).run_sync("Is it cold in Oslo?")
     assert (run.text, run.turns) == ("Cold.", 2)
     assert {request.model for request in server.requests} == {"small"}
-    heard = get_results(server.requests[1])
-    assert heard == ["-5 °C in Oslo"]
+    results = get_results(server.requests[1])
+    assert results == ["-5 °C in Oslo"]
 
 
 def test_model_at_url_without_name_uses_first_listed() -> None:

@@ -70,7 +70,7 @@ def test_answered_transcript_without_prompt_returns_its_answer(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("dies_in", "writes", "idempotent", "ran", "heard"),
+    ("dies_in", "writes", "idempotent", "executed", "expected"),
     [
         # Between the results and the next turn: nothing runs again, nothing is lost.
         ("model", True, False, ["first", "second"], ["first is done", "second is done"]),
@@ -99,8 +99,8 @@ def test_run_after_crash_repeats_only_safe_calls(
     dies_in: str,
     writes: bool,
     idempotent: bool,
-    ran: list[str],
-    heard: list[str],
+    executed: list[str],
+    expected: list[str],
 ) -> None:
     talk, log = tmp_path / "talk.jsonl", tmp_path / "log"
 
@@ -124,9 +124,9 @@ def test_run_after_crash_repeats_only_safe_calls(
     script = Script("All done.")
     run = make_agent(script, tool).run_sync(transcript=talk)
     assert run.text == "All done."
-    assert log.read_text().split() == ran
-    for said, wanted in zip(get_results(script.requests[0]), heard, strict=True):
-        assert said.startswith(wanted)
+    assert log.read_text().split() == executed
+    for text, beginning in zip(get_results(script.requests[0]), expected, strict=True):
+        assert text.startswith(beginning)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 30, 120])
@@ -160,8 +160,8 @@ def test_results_follow_the_order_of_their_calls(tmp_path: Path) -> None:
     for identity in "cab":
         transcript.add_result(ToolResult(call_id=identity, name="f", content=identity))
     for one in (transcript, Transcript.load(transcript.path)):
-        said = [p.call_id for m in one.messages for p in m.parts if isinstance(p, ToolResult)]
-        assert said == ["a", "b", "c"]
+        ids = [p.call_id for m in one.messages for p in m.parts if isinstance(p, ToolResult)]
+        assert ids == ["a", "b", "c"]
         assert one.pending_calls == []
 
 
@@ -257,7 +257,7 @@ def test_late_results_are_moved_behind_their_calls() -> None:
         *(["Text"], ["ToolCall"], ["ToolResult"], ["Text"]),
         *(["Text", "ToolCall"], ["ToolResult"], ["Text"]),
     ]
-    assert len(counted.calls) == 1  # Only the latest call is still wanted.
+    assert len(counted.calls) == 1  # Only the latest call runs.
 
 
 def test_second_run_on_the_same_conversation_is_rejected(tmp_path: Path) -> None:

@@ -266,10 +266,10 @@ def _check_arguments(
 
 def _split_tools(tools: Any) -> tuple[list[ToolSource], tuple[AgentTool, ...]]:
     """Return the sources of tools, and the other tools."""
-    listed = [tools] if isinstance(tools, ToolSource) else tools
-    if not isinstance(listed, Iterable) or isinstance(listed, (str, Mapping)):
+    given: Any = [tools] if isinstance(tools, ToolSource) else tools
+    if not isinstance(given, Iterable) or isinstance(given, (str, Mapping)):
         raise UsageError(f"Expected a list of tools, got `{type(tools).__name__}` - at `$.tools`")
-    listed = list(listed)
+    listed: list[Any] = list(given)
     sources = [one for one in listed if isinstance(one, ToolSource)]
     return sources, build_agent_tools(one for one in listed if not isinstance(one, ToolSource))
 

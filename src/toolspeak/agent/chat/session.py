@@ -8,7 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct, structs
 
@@ -25,6 +25,9 @@ from .. import (
 from ..approvals import Autonomy
 from ..secrets import ScrubMode
 from .terminal import Display, Interrupted, Keyboard
+
+if TYPE_CHECKING:
+    from ...config.settings import Config
 
 _MODES: tuple[Autonomy, ...] = get_args(Autonomy)
 _MODE_DESCRIPTIONS = {
@@ -43,8 +46,7 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
     instructions: str = ""
     max_iterations: int = 10
     scrub: ScrubMode = "model"
-    config: Any = None
-    """A `Config`."""
+    config: Config | None = None
 
 
 class ChatSession:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,28 +27,43 @@ SDK = str(HERE / "sdk.py")
 RAW = str(HERE / "raw.py")
 
 
+@cache
+def start_forking_process() -> subprocess.Popen[str]:
+    """Start the process that forks the SDK's servers; it ends with the tests."""
+    process = subprocess.Popen(
+        [sys.executable, SDK, "fork"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    atexit.register(process.wait)
+    atexit.register(process.kill)
+    return process
+
+
 class HttpServer:
     """Run the SDK's server in a process that can be killed and restarted."""
 
     def __init__(self) -> None:
         self.port = 0
-        self._process: subprocess.Popen[str] | None = None
+        self._process = 0
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/mcp"
 
     def start(self) -> None:
-        command = [sys.executable, SDK, str(self.port)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout
-        self.port = int(self._process.stdout.readline())
+        forking = start_forking_process()
+        assert forking.stdin
+        assert forking.stdout
+        forking.stdin.write(f"{self.port}\n")
+        forking.stdin.flush()
+        self._process, self.port = map(int, forking.stdout.readline().split())
 
     def kill(self) -> None:
-        if self._process:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
+        """Kill the process and wait for its end."""
+        with contextlib.suppress(ProcessLookupError):
+            while self._process:
+                os.kill(self._process, signal.SIGKILL)
+                time.sleep(0.01)
+        self._process = 0
 
 
 @contextmanager

@@ -1,9 +1,10 @@
-"""A server of the official SDK, over stdio or HTTP: `python sdk.py` or `python sdk.py PORT`."""
+"""A server of the official SDK: `python sdk.py` over stdio, `python sdk.py fork` over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -83,17 +84,26 @@ async def grow(name: str, ctx: Context) -> str:
 
 
 def serve(port: int) -> None:
-    """Serve on a port, and print its number once it is open."""
+    """Serve on a port; print the process id and the port once it is open."""
     listening = socket.create_server(("127.0.0.1", port))
-    print(listening.getsockname()[1], flush=True)
+    print(os.getpid(), listening.getsockname()[1], flush=True)
     config = uvicorn.Config(
         server.streamable_http_app(), log_level="error", timeout_graceful_shutdown=1
     )
     uvicorn.Server(config).run(sockets=[listening])
 
 
+def fork_servers() -> None:
+    """Start a server for each port that is read from stdin. The SDK is imported only once."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for line in sys.stdin:
+        if os.fork() == 0:
+            serve(int(line))
+            os._exit(0)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        serve(int(sys.argv[1]))
+    if sys.argv[1:] == ["fork"]:
+        fork_servers()
     else:
         server.run()

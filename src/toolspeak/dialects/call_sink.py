@@ -27,13 +27,11 @@ from .template import Dialect
 
 MAX_NOTES = 200
 MAX_EXCERPT = 400
-"""How many characters of the reply a note or a rejection quotes."""
+"""The number of characters of the reply that a note quotes."""
 
 
 class Trial:
     """Events that count only if reading goes on as it must, and where the last call ended."""
-
-    __slots__ = ("events", "last_call_end")
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -49,23 +47,6 @@ class Trial:
 class EventWriter:
     """Collects events. White space next to a call or to reasoning is not text: it waits until more
     text follows, and is dropped if none does."""
-
-    __slots__ = (
-        "_drops_space",
-        "_edge_space",
-        "_events",
-        "_note_count",
-        "_on_text",
-        "_reasoning_is_empty",
-        "_reasoning_space",
-        "_text",
-        "has_reasoning",
-        "has_text",
-        "last_character",
-        "length_since_call",
-        "only_space_since_call",
-        "trial",
-    )
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
         self._on_text = on_text

@@ -42,15 +42,15 @@ class FormRejected(Exception):
 
 
 class UndeclaredCall(Exception):
-    """What looked like a call in prose names no declared tool: it is prose."""
+    """Text in prose that looked like a call names no declared tool: it is prose."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = size
-        """How many characters of it are a call, so that nothing inside is another one."""
+        """The length of the call: nothing inside it is another call."""
 
 
-# What the body readers yield and return.
+# The values that body readers yield and return.
 
 
 class FoundCall(Struct, frozen=True):
@@ -58,7 +58,7 @@ class FoundCall(Struct, frozen=True):
 
     draft: CallDraft
     start: int = 0
-    """Where its text begins, counted from the hold of the buffer."""
+    """The beginning of its text, counted from the hold of the buffer."""
     is_fenced: bool = False
     """A code fence that is not part of the form encloses it."""
 
@@ -70,7 +70,7 @@ class Repair(Struct, frozen=True):
 
 
 class Body(Struct, frozen=True):
-    """How the reading of a body ended."""
+    """The result of reading a body; its calls were yielded."""
 
     has_calls: bool = True
     fence: tuple[str, ...] = ()
@@ -172,7 +172,7 @@ class FormAttempt:
         self.sink = state.sink
         self.names = state.names_in_prose if in_prose else state.names
         self.in_prose = in_prose
-        """The form has no marker and stands in prose: only declared tools count."""
+        """The form has no marker and is within prose: only declared tools count."""
         self.is_example = is_example
         """The text announces an example: nothing here is a call."""
         self.is_truncated = is_truncated
@@ -220,7 +220,7 @@ class FormAttempt:
             case TextDelta():
                 writer.write_text(found.text)
 
-    # What the body readers may ask.
+    # For the body readers.
 
     def schema_of(self, name: str) -> dict[str, Any]:
         """Return the schema of a tool's parameters; {} if the tool is not declared."""
@@ -346,8 +346,10 @@ class FormAttempt:
 
 
 def read_fence(attempt: FormAttempt) -> Reading[tuple[str, ...]]:
-    """Read the opening of a code fence, and return what ends it: models put JSON in one even
-    between markers."""
+    """Read the opening of a code fence, and return its end.
+
+    Models put JSON in a fence even between markers.
+    """
     buffer = attempt.buffer
     yield from buffer.read_space()
     if (yield from buffer.peek()) != "`" or attempt.form.opener.startswith("`"):

@@ -83,10 +83,11 @@ _TAG_CONTENT = re.compile(r"""(?:[^<>"']++|"[^"<]*"|'[^'<]*')*+""")
 _REASONING_OPENERS = marker_set(tuple(opener for opener, _ in COMMON_REASONING_TAGS))
 _END_TAG = re.compile(r"</(?:[\w:.\-]{1,30}(>?)|\Z)|<\Z()")
 _MAX_LINK_LENGTH = 200
-"""How much text may stand between two calls in prose."""
+"""The most text that may be between two calls in prose."""
 _RESCAN_FACTOR, _FREE_RESCAN = 8, 65_536
-"""Text may be read this often in vain, on average, before it is passed on unread: this bounds the
-parser's time."""
+"""How often text may be read in vain, on average, before it is passed on unread.
+
+This bounds the parser's time."""
 
 
 def read_form(attempt: FormAttempt) -> BodyReading[Body]:
@@ -240,11 +241,11 @@ class FormMatcher:
         self._missing_closers: tuple[str, ...] = ()
         """Markers of which the last call lacked one."""
         self._rescanned = 0
-        """How much text was read in vain so far."""
+        """The amount of text that was read in vain so far."""
         self._is_list = False
         """The last calls were in a list."""
         self._is_answer_complete = False
-        """The calls stood in a list or between markers: calls in prose after them are chatter."""
+        """The calls were in a list or between markers: calls in prose after them are chatter."""
         self._has_noted_chatter = False
         self._has_noted_stray_closer = False
 
@@ -428,8 +429,7 @@ class FormMatcher:
     def read_late_closer(self, literal: str) -> bool:
         """Read a closing marker after a call that lacked it, or that has it twice.
 
-        In the midst of text it stays text: one of the call's values may have held it and been cut
-        short by it.
+        Within text it stays text: it may have been part of one of the call's values.
         """
         last = self._sink.last_dialect if self._sink.call_count else None
         if last is None or literal not in last.closing_tags or self.is_turn_over:
@@ -458,7 +458,7 @@ class FormMatcher:
         return is_bare and form.dialect in self._table.scope.in_prose
 
     def _is_answered(self) -> bool:
-        """Return whether the calls so far are all: models go on with explanations and examples."""
+        """Return whether the answer is complete: models add explanations and examples."""
         if self.is_exhaustive or not self._sink.call_count:
             return False
         return self._is_answer_complete or self._writer.length_since_call > _MAX_LINK_LENGTH

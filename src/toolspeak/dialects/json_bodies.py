@@ -203,7 +203,7 @@ def read_json_arguments(attempt: FormAttempt, header: Header) -> BodyReading[Bod
     return Body(fence=fence, is_truncated=result.is_truncated)
 
 
-# What stands around the values.
+# Text around the values.
 
 
 def _skip_leading_prose(attempt: FormAttempt) -> BodyReading[bool]:
@@ -261,7 +261,7 @@ class JsonResult(Struct, frozen=True):
     is_missing: bool = False
     """The text is no value at all."""
     is_truncated: bool | None = None
-    """The text ended inside the value; None if that was not asked."""
+    """The text ended inside the value; None if that is not known."""
 
 
 def _read_string(buffer: TextBuffer) -> Reading[JsonResult]:

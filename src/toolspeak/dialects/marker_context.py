@@ -16,7 +16,7 @@ from .template import EXAMPLE_CONCLUSIONS, EXAMPLE_INTRODUCTIONS
 from .text_buffer import HeldTooLong, Reading, TextBuffer
 
 _TAIL_LENGTH = 400
-"""How many characters before a marker are looked at."""
+"""The number of characters before a marker that decide."""
 _DEFINES = re.compile(r"\b(?:def|class|fn|func|function)\s+\Z")
 _NOT_RUN = re.compile(
     r"(?:#|//)[^\n]*\Z"
@@ -32,7 +32,7 @@ _IN_BLOCK = re.compile(
 _CALL_BEGINNING = r"""[A-Za-z_]\w*\((?:[^()\n"']|"[^"\n]*"|'[^'\n]*')*"""
 _IN_QUOTED_ARGUMENT = re.compile(rf"""{_CALL_BEGINNING}["'][^()\n]*\Z""")
 _IN_ARGUMENT = re.compile(rf"""{_CALL_BEGINNING}(?:["'][^()\n]*|=\s*)\Z""")
-"""The beginning of a call in code: what follows is its argument, or stands in one."""
+"""The beginning of a call in code: a marker after it is in one of its arguments."""
 _INTRODUCTIONS, _CONCLUSIONS = (
     "|".join(map(re.escape, words)) for words in (EXAMPLE_INTRODUCTIONS, EXAMPLE_CONCLUSIONS)
 )
@@ -58,8 +58,7 @@ _CLOSING_PREFIXES = ("</", "--")
 
 
 class MarkerContext:
-    """Follows the text that was written, and judges a marker by what stands before it, and behind
-    it where need be."""
+    """Follows the text that was written; judges a marker by the text before and after it."""
 
     def __init__(self, buffer: TextBuffer, trust: Trust) -> None:
         self._buffer = buffer
@@ -92,7 +91,7 @@ class MarkerContext:
     def find_example_reason(self, marker: Marker) -> Reading[str]:
         """Return why a call that begins here is only an example, or "".
 
-        It stands in inline code, in a fence or in HTML for code, or is recited from our prompt. A
+        It is in inline code, in a fence or in HTML for code, or is recited from our prompt. A
         fence that is the whole reply was handled before.
         """
         if self._trust == "lenient":
@@ -116,7 +115,7 @@ class MarkerContext:
         self._example_end = self._buffer.offset + length
 
     def is_code(self, marker: Marker) -> Reading[bool]:
-        """Return whether the marker stands inside code.
+        """Return whether the marker is inside code.
 
         Backticks that are not paired before their paragraph ends do not open inline code.
         """
@@ -201,31 +200,18 @@ _COMMENT_END = "--"
 class CodeSpanTracker:
     """Follows a text, however it is chunked, and knows whether it has come to code."""
 
-    __slots__ = (
-        "_comment_tail",
-        "_fence_is_new",
-        "_inline",
-        "_line",
-        "_paired",
-        "_quoted",
-        "_run",
-        "_run_after",
-        "_tag",
-        "fence",
-        "html",
-        "html_is_closed",
-    )
-
     def __init__(self) -> None:
         self.fence = ""
         """The backticks or tildes that opened the current fence."""
         self._quoted = False
-        """The fence stands in a block quote, and so does its end."""
+        """The fence is in a block quote, and so is its end."""
         self._fence_is_new = False
         """The fence was opened on this line."""
         self._inline = 0
-        """How many backticks opened the current inline code. It ends with its line, because models
-        leave backticks unpaired, unless it is known to be closed."""
+        """The number of backticks that opened the inline code.
+
+        It ends with its line unless it is known to be closed: models leave backticks unpaired.
+        """
         self._paired = False
         self._line: str | None = ""
         """The current line, while a fence may begin on it."""

@@ -63,7 +63,7 @@ from .text_buffer import NEED_MORE, HeldTooLong, Reading, TextBuffer
 MAX_CALL_LENGTH = 8_000_000
 """The longest call, in characters; a longer one becomes text."""
 _MAX_NESTING = 4
-"""How deeply calls are searched for in the arguments of other calls."""
+"""The depth to which calls are searched for in the arguments of other calls."""
 _OPENER = re.compile(r"<[^<>]{2,}>|\[[A-Z_]{4,}\]")
 _CONTROL_TOKEN_STARTS = ("<|", "<｜")
 """Only a model's own tokens begin with these: explanations do not hold them."""

@@ -136,8 +136,10 @@ def _may_call(attempt: FormAttempt, name: str, *, is_bare: bool) -> bool:
 
 
 def _seek_last_bracket(attempt: FormAttempt, start: int) -> Reading[bool]:
-    """Go to the last bracket before the closer, or stay if there is none: strings may hold
-    unescaped quotes."""
+    """Go to the last bracket before the closer, or stay if there is none.
+
+    Strings may contain unescaped quotes.
+    """
     buffer = attempt.buffer
     here = buffer.held_length()
     if (yield from seek_closer(attempt, start)):
@@ -235,7 +237,7 @@ def _read_call_arguments(reader: LenientJsonReader) -> tuple[list[Any], dict[str
             value = reader.read_value()
             if keyword[1] in arguments and arguments[keyword[1]] != value:
                 raise LenientJsonError(
-                    f"the argument {keyword[1]!r} stands there twice", reader.position
+                    f"the argument {keyword[1]!r} is given twice", reader.position
                 )
             arguments[keyword[1]] = value
         elif _CUT_KEYWORD.fullmatch(reader.text, reader.position):

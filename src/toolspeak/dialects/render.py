@@ -1,10 +1,10 @@
-"""Writing calls, results and tool lists in the form that a model knows.
+"""Renders calls, results and tool lists in a dialect.
 
     render_calls("qwen3_coder", [call], tools)      render_results("hermes", [result])
     render_tools("mistral_args", tools)
 
-The same templates parse. What a dialect has no way to write raises `Unrepresentable` with a path,
-so whatever is rendered reads back as it was.
+The same templates parse. A value that a dialect cannot express raises `Unrepresentable` with a
+path, so all rendered text parses to the same calls.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ _NAME = re.compile(r"[A-Za-z_$@*/][\w.\-:/$@*]*")
 _ID = re.compile(r"[\w.\-:/$@*]+")
 _SLOT = re.compile(r"\$([a-z_]+)")
 MAX_DESCRIPTION_LENGTH = 120
-"""What a compact list tells of a tool."""
+"""The longest description of a tool in a compact list."""
 _MAX_FREEFORM_LENGTH = 4000
-"""What it tells of how to write a text, without which a tool cannot be used at all."""
+"""The same for a tool that takes text: without its description it cannot be used."""
 _SHOWN_DEPTH = 2
 _MOST_CHOICES = 6
 _CODE_SEPARATORS = {"python": ", ", "statements": "\n", "semicolons": "; "}
 _NESTING = MAX_DEPTH - 10
-"""Room for what a dialect wraps around the arguments."""
+"""The deepest arguments: the dialect adds some levels around them."""
 
 
 def render_calls(
     dialect: str | Dialect, calls: Sequence[ToolCall], tools: Iterable[Any] | None = None
 ) -> str:
-    """The calls of one turn. The tools' schemas tell the types where the format does not."""
+    """Render the calls of one turn. `tools` give the types that the format does not express."""
     dialect = get_dialect(dialect) if isinstance(dialect, str) else dialect
     schemas = {tool.name: tool.parameters for tool in as_tools(tools) or ()}
     if not calls:
@@ -79,7 +79,7 @@ def render_calls(
 
 
 def render_results(dialect: str | Dialect, results: Sequence[ToolResult]) -> str:
-    """The results of one turn. An empty result is said to be empty, an error to be one."""
+    """Render the results of one turn. Empty results and errors are labelled."""
     dialect = get_dialect(dialect) if isinstance(dialect, str) else dialect
     written = [_render_result(dialect, index, result) for index, result in enumerate(results)]
     joiner = (
@@ -128,8 +128,10 @@ def _schema_entry(tool: Tool) -> dict[str, Any]:
 
 
 def _compact_line(tool: Tool) -> str:
-    """`- name(a: string, b?: integer) — first sentence`, with what is required first. What is to be
-    written for a tool that takes text is told in full."""
+    """Return `- name(a: string, b?: integer) — first sentence`, with required parameters first.
+
+    A tool that takes text has its full description.
+    """
     written = _describe_parameters(tool.parameters, tool.parameters, _SHOWN_DEPTH)
     if tool.freeform:
         about = _freeform_description(tool)
@@ -145,7 +147,7 @@ def _freeform_description(tool: Tool) -> str:
 
 
 def _describe_parameters(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:
-    """`a: string, b?: integer`."""
+    """Return the parameters as `a: string, b?: integer`."""
     required = get_required(schema)
     declared = get_properties(schema)
     ordered = (*required, *(key for key in declared if key not in required))
@@ -156,7 +158,7 @@ def _describe_parameters(schema: Mapping[str, Any], root: Mapping[str, Any], dep
 
 
 def _describe_type(schema: Any, root: Mapping[str, Any], depth: int) -> str:
-    """A word for what a parameter takes; for objects, their own parameters."""
+    """Return the type of a parameter; for objects, their parameters."""
     whole = resolve_ref(schema, root)
     choices = [whole["const"]] if "const" in whole else whole.get("enum")
     if isinstance(choices, list) and choices:
@@ -181,7 +183,7 @@ def _describe_branch(
 
 
 def _examples(dialect: Dialect, tools: Sequence[Tool]) -> list[str]:
-    """A call of the first tool, and two calls together where the dialect allows it."""
+    """Return a call of the first tool, and two calls together if the dialect allows it."""
     tools = tools_for_examples(tools)
     first = sample_call(tools[0], "call_1")
     shown = [render_calls(dialect, [first], tools)]
@@ -291,7 +293,7 @@ def _sample_text(key: str, schema: Mapping[str, Any]) -> str:
 
 
 def _check_call(dialect: Dialect, index: int, call: ToolCall) -> None:
-    """What no dialect can carry, or not for sure."""
+    """Raise `Unrepresentable` for a call that no dialect can express reliably."""
     name, path = call.name, f"$[{index}]"
     plain = "$name/" not in dialect.call_templates[0] or re.fullmatch(r"[\w.\-:]+", name)
     reserved = name in dialect.reserved_names or not plain
@@ -337,7 +339,7 @@ def _render_form(
 
 
 def _render_header(dialect: Dialect, index: int, identity: str, name: str) -> str:
-    """A header that is the call's id: the model's own is repeated as it was."""
+    """Return a header that is the call's id; an id in the model's own format is kept."""
     for pattern in dialect.header_patterns:
         own = re.fullmatch(pattern, identity)
         if own and own[1] == name != identity:
@@ -380,7 +382,7 @@ def _render_body(
 
 
 def _render_object(dialect: Dialect, index: int, call: ToolCall) -> str:
-    """One call as a JSON object."""
+    """Render one call as a JSON object."""
     arguments = _encode_arguments(dialect, index, call.arguments)
     keys = dialect.json_keys
     if keys == NAME_IS_KEY:
@@ -390,7 +392,7 @@ def _render_object(dialect: Dialect, index: int, call: ToolCall) -> str:
 
 
 def _render_api_echo(objects: Sequence[str], _: Dialect) -> str:
-    """As the OpenAI API puts it: every call in a wrapper, its arguments as a string."""
+    """Render calls like the OpenAI API: every call in a wrapper, its arguments as a string."""
     wrapped: list[dict[str, Any]] = []
     for text in objects:
         call = json.loads(text)
@@ -413,7 +415,7 @@ def _encode_arguments(dialect: Dialect, index: int, arguments: Mapping[str, Any]
         return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError):
         path = f"$[{index}].arguments"
-        raise Unrepresentable(dialect.name, path, "a value that JSON has no word for") from None
+        raise Unrepresentable(dialect.name, path, "a value that JSON cannot express") from None
 
 
 def _render_code(dialect: Dialect, kind: str, index: int, calls: Sequence[ToolCall]) -> str:

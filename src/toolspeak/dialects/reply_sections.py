@@ -40,7 +40,7 @@ _PEOPLE = frozenset(("assistant", "user", "all", "self"))
 
 Outcome = Literal["calls", "truncated", "text"]
 Section = Literal["", "done", "text", "reasoning"]
-"""What follows a header: "" if it is not one, "done" if the message was read to its end."""
+"""The text after a header; "" if it is no header, "done" if the message was read to its end."""
 
 
 class ReasoningReader:

@@ -54,7 +54,7 @@ _OUTSIDE, _IN_VALUE, _IN_CDATA = range(3)
 _END_TAG = re.compile(r"</([\w:.\-]{1,60})>\s*\Z")
 _VALUE_TAGS = ("parameter", "param", "arg", "argument", "arg_key", "arg_value", "value")
 _GAP = 16
-"""How much white space may stand between two closing tags."""
+"""The most white space that may be between two closing tags."""
 
 
 class ParameterFormat(Struct, frozen=True, eq=False):
@@ -460,7 +460,7 @@ def decode_value(
     elif text.startswith("\r\n"):
         text = text[2:].removesuffix("\r\n")
     elif text.startswith("\n"):
-        # A value on lines of its own; one written inline keeps all its white space.
+        # A value on separate lines; an inline value keeps all its white space.
         text = text[1:].removesuffix("\n")
     types = allowed_types(schema, root)
     if types and not (hints.get("string") == "false" and "string" in types and len(types) > 1):

@@ -6,9 +6,9 @@
         param="<arg_key>$key</arg_key>\\n<arg_value>$value</arg_value>\\n",
     )
 
-Rendering writes a template out as it stands. Parsing takes its literals as markers and its slots
-as what to read between them, and does not mind white space around either. A tag with attributes
-(`<invoke name="$name">`) is read with its attributes in any order and any kind of quotes.
+Rendering writes the text of a template and fills its slots. Parsing uses the text as markers and
+reads the slots between them; white space around markers does not matter. The attributes of a tag
+(`<invoke name="$name">`) may come in any order and any kind of quotes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ ParsedArguments = tuple[dict[str, Any], tuple[str, ...]]
 """The arguments in a body, and the repairs that were needed."""
 
 JSON_SLOTS = frozenset({"object", "list", "lines", "echo", "content", "canonical"})
-"""Calls as JSON; the word only says how to write several."""
+"""Calls as JSON; they differ in how several calls are rendered."""
 CODE_SLOTS = frozenset({"python", "statements", "semicolons", "single", "builtin"})
-"""Calls as `f(a=1)`; the word only says how to write several."""
+"""Calls as `f(a=1)`; they differ in how several calls are rendered."""
 ARGUMENT_SLOTS = frozenset(
     (
         "arguments",
@@ -43,7 +43,7 @@ ARGUMENT_SLOTS = frozenset(
         "perl",
     )
 )
-"""The arguments alone, behind a name."""
+"""The arguments alone, after a name."""
 BODY_SLOTS = JSON_SLOTS | CODE_SLOTS | ARGUMENT_SLOTS
 
 _PIECE = re.compile(
@@ -69,7 +69,7 @@ class NotRenderable(ValueError):
 
 
 class LiteralText(Struct, frozen=True):
-    """Text that stands as it is. `core` is what parsing looks for."""
+    """Text that is rendered unchanged; parsing searches for it `stripped`."""
 
     text: str
 
@@ -98,7 +98,6 @@ TemplatePart = LiteralText | Slot | TagTemplate
 
 @lru_cache(maxsize=1024)
 def parse_template(template: str) -> tuple[TemplatePart, ...]:
-    """A template taken apart."""
     found: list[TemplatePart] = []
     end = 0
     for match in _PIECE.finditer(template):
@@ -116,12 +115,12 @@ def parse_template(template: str) -> tuple[TemplatePart, ...]:
 
 
 class JsonKeys(Struct, frozen=True):
-    """How a call is spelled as a JSON object. Parsing accepts every spelling."""
+    """The keys of a call as a JSON object, as they are rendered. Parsing accepts all usual keys."""
 
     name: str = "name"
     arguments: str = "arguments"
     id: str = ""
-    """Write the call's id under this key."""
+    """The key of the call's id; "" if it is not rendered."""
 
 
 CHATML_TOKENS = ("<|im_start|>assistant\n", "<|im_start|>", "<|im_end|>")
@@ -137,7 +136,7 @@ END_OF_TURN_TOKENS = frozenset(
         "[/TOOL_CALLS]",
     )
 )
-"""Closers that end a turn: servers keep such tokens to themselves, and nobody misses them."""
+"""Closers that end a turn: servers remove such tokens, so that a missing one needs no note."""
 _ROLES = ("user", "system", "developer", "tool", "function", "ipython", "observation")
 OTHER_TURN_OPENERS = (
     *(f"{opener}{role}" for role in _ROLES for opener in ("<|im_start|>", "<|start|>")),
@@ -162,7 +161,7 @@ OTHER_TURN_OPENERS = (
     "[INST]",
     "[TOOL_RESULTS]",
 )
-"""What begins the turn of somebody else: what a model says behind it is invented, and no call."""
+"""Literals that begin another role's turn: a model that writes one makes up what follows."""
 RESULT_OPENERS = (
     "<tool_response>",
     "<tool_responses>",
@@ -174,7 +173,7 @@ RESULT_OPENERS = (
     "<|function_output|>",
     "<start_function_response>",
 )
-"""What results begin with, whoever writes them: one that follows a call is invented too."""
+"""Literals that begin a tool result: one that follows a call of the same reply is made up too."""
 NAME_IS_KEY = JsonKeys("", "")
 """`{"get_weather": {"city": "Oslo"}}`."""
 
@@ -186,7 +185,7 @@ COMMON_REASONING_TAGS = (
     ("[THINK]", "[/THINK]"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
 )
-"""Reasoning that is told from text whatever the dialect."""
+"""Tags that enclose reasoning in every dialect."""
 
 
 EXAMPLE_REQUEST = "User: Please use "
@@ -203,24 +202,27 @@ they are examples too."""
 
 
 class MessageFrame(Struct, frozen=True):
-    """How messages are headed, where a reply is several of them, each for somebody."""
+    """The headers of messages, for dialects whose replies are several messages with recipients."""
 
     openers: tuple[str, ...]
-    """What a header begins with."""
+    """The literals that begin a header."""
     first_opener: str
-    """What the first header begins with if the prompt has begun it; "" if it never does."""
+    """The beginning of the first header if the prompt has begun it; "" if it never does."""
     header_pattern: str
-    """A regular expression that a header contains, to tell it from other dialects' headers."""
+    """A regular expression that a header contains, unlike other dialects' headers."""
     header_end: str
-    """What ends the header."""
+    """The literal that ends the header."""
     message_ends: tuple[str, ...]
-    """What ends the message."""
+    """The literals that end the message."""
     recipient_pattern: str
-    """A regular expression for whom it is for: group 1."""
+    """A regular expression for the recipient: group 1."""
     reasoning_pattern: str
     """A regular expression for a header whose message is reasoning."""
     tool_pattern: str = ""
-    """A regular expression that recipients match if they are tools; what it matches is cut off."""
+    """A regular expression that matches the beginning of recipients that are tools.
+
+    The name of the tool is the rest.
+    """
 
 
 class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
@@ -228,70 +230,70 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
     name: str
     call_templates: tuple[str, ...]
-    """Templates of one call; the first is written, all are read."""
+    """Templates of one call: the first is rendered, all are parsed."""
     wrapper_template: str = ""
-    """What stands around all calls of a reply, with `$calls` in the middle."""
+    """The markers around all calls of a reply, with `$calls` between them."""
     extra_closers: tuple[str, ...] = ()
-    """Other markers that models are seen to close a call with."""
+    """Other markers with which models close a call."""
     turn_end_closer: str = ""
-    """A closer after which nothing is the model's to say: calls behind it rest on invention."""
+    """A closer that ends the model's turn: calls after it are made up."""
     answer_openers: tuple[str, ...] = ()
-    """What the final answer begins with: behind it, nothing is a call."""
+    """Literals that begin the final answer: nothing after them is a call."""
     separator: str = "\n"
-    """What stands between two calls."""
+    """The text between two calls."""
     parameter_template: str = ""
     """Template of one parameter, for `$params`."""
     json_keys: JsonKeys = JsonKeys()
     evidence: Evidence = "marker"
     line_start_only: bool = False
-    """Calls count only where their marker begins a line."""
+    """Calls count only if their marker begins a line."""
     parallel: bool = True
-    """Several calls fit in one reply."""
+    """A reply may hold several calls."""
     reasoning_tags: tuple[tuple[str, str], ...] = THINK_TAGS
     control_tokens: tuple[str, ...] = ()
-    """Control tokens that belong to the frame of a message, never to its text."""
+    """Tokens of the chat format, which are never text."""
     inert_spans: tuple[tuple[str, str], ...] = ()
-    """Spans in which nothing is a call, unless they are one call and nothing else."""
+    """Spans that hold no calls, unless they are exactly one call."""
     result_spans: tuple[tuple[str, str], ...] = ()
-    """Spans that only tools may write. A model that repeats or invents one is not heard."""
+    """Spans that only tools may write; if a model writes one, it is dropped."""
     trailing_tokens: tuple[str, ...] = ()
-    """Tokens that are silent at the end of a message, and text anywhere else."""
+    """Tokens that are dropped at the end of a message; they are text anywhere else."""
     allows_leading_prose: bool = False
-    """A line of prose may stand before the JSON."""
+    """A line of prose may precede the JSON."""
     reserved_names: tuple[str, ...] = ()
-    """Words that mean something else where a tool's name stands."""
+    """Words that cannot be the name of a tool, because they mean something else."""
     no_call_names: tuple[str, ...] = ()
     """Names with which a model says that it makes no call."""
     string_quote: str = ""
     """The token around strings in `$braces`."""
     tag_prefix: str = ""
-    """What stands before every tag of `$elements`."""
+    """The text before every tag of `$elements`."""
     allows_cdata: bool = False
     """Values may be wrapped in `<![CDATA[…]]>`."""
     infers_json_values: bool = False
-    """Bare values without a declared type are JSON where they can be."""
+    """Bare values without a declared type are JSON if they are valid JSON."""
     message_frame: MessageFrame | None = None
     initial_tokens: tuple[str, ...] = ()
-    """Literals that are silent at the very beginning, where the prompt has begun the message."""
+    """Literals to drop at the very beginning, in case the prompt has begun the message."""
     header_patterns: tuple[str, ...] = ()
     """Regular expressions that find the tool's name (group 1) in a `$header`, likeliest first."""
     header_template: str = ""
-    """How a `$header` is written, with `$name` and `$index`."""
+    """The text of a `$header`, with `$name` and `$index`."""
     answer_template: str = ""
-    """How an answer without a call is written, with `$text_json`; "" if it is plain text."""
+    """The text of an answer without a call, with `$text_json`; "" if it is plain text."""
     result_template: str = "<tool_response>\n$content\n</tool_response>"
-    """One tool result, as it stands in its turn."""
+    """One tool result."""
     results_template: str = "$results"
     """All results of a turn."""
     tools_template: str = "<tools>\n$tools\n</tools>"
-    """The list of tools, one JSON object on each line."""
+    """The list of tools, with `$tools` for one JSON object on each line."""
     model_fragments: tuple[str, ...] = ()
-    """Fragments of model ids that speak this dialect."""
+    """Fragments of the ids of models that use this dialect."""
     description: str = ""
 
     @cached_property
     def forms(self) -> tuple[CallForm, ...]:
-        """Every way to open a call."""
+        """All forms of a call: each template with and without the wrapper."""
         before, _, after = self.wrapper_template.partition("$calls")
         after_all = split_markers(after)
         found: list[CallForm] = []
@@ -308,7 +310,7 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
     @cached_property
     def closing_tags(self) -> frozenset[str]:
-        """The tags that end a call, or a value in one."""
+        """Tags that end a call, or a value in one."""
         ends = split_markers(self.parameter_template.rpartition("$value")[2])
         found = {*ends, *(closer for form in self.forms for closer in form.all_closers)}
         tags = (text for text in found - END_OF_TURN_TOKENS if "$" not in text)
@@ -322,29 +324,29 @@ class CallForm(Struct, frozen=True, eq=False):
     opener: str
     """The literal that begins it; empty if it begins with a name or with the body itself."""
     header: tuple[TemplatePart, ...]
-    """What stands between the opener and the body."""
+    """The parts between the opener and the body."""
     body: str
     """The body's slot; empty if there is none."""
     closer: str
-    """The marker that ends the body; `$name` in it stands for the tool's name."""
+    """The marker that ends the body; it may contain `$name`."""
     all_closers: tuple[str, ...]
-    """Everything that may be swallowed after a call of this form."""
+    """All markers that may close a call of this form."""
 
 
 def split_markers(text: str) -> tuple[str, ...]:
-    """The separate markers in a literal: "```<end>" is two. White space may stand between them."""
+    """Return the markers in a literal: "```<end>" is two. White space may be between them."""
     return tuple(marker for marker in _BOUNDARY.split(text.strip()) if marker)
 
 
 def _fence_spellings(template: str) -> tuple[str, ...]:
-    """A template, and the same with a longer fence around it."""
+    """Return a template, and the same with a longer code fence."""
     if not template.startswith("```") or not template.endswith("```"):
         return (template,)
     return template, f"`{template}`"
 
 
 def _split_literals(parts: tuple[TemplatePart, ...]) -> tuple[TemplatePart, ...]:
-    """The same pieces, with each marker a literal of its own."""
+    """Return the parts with every literal split into its markers."""
     return tuple(
         piece
         for part in parts
@@ -353,7 +355,7 @@ def _split_literals(parts: tuple[TemplatePart, ...]) -> tuple[TemplatePart, ...]
 
 
 def _literals_of(part: LiteralText) -> Iterable[LiteralText]:
-    """Each marker of a literal; the first keeps the white space before it."""
+    """Return the markers of a literal; the first keeps the white space before it."""
     found = split_markers(part.text)
     if not found:
         return (part,)

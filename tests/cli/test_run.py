@@ -114,7 +114,7 @@ def read_error(finished: Finished) -> str:
 
 
 @contextmanager
-def answering(answers: Mapping[str, Any]) -> Generator[str, None, None]:
+def serve_json(answers: Mapping[str, Any]) -> Generator[str, None, None]:
     """Run a server of another kind; yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -259,7 +259,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("listed", OTHERS, ids=str)
 def test_server_of_another_kind_is_an_error(run_client: RunClient, listed: Any) -> None:
-    with answering({"/health": {"status": "ok"}, "/v1/models": listed}) as address:
+    with serve_json({"/health": {"status": "ok"}, "/v1/models": listed}) as address:
         output = read_error(run_client("claude", "--url", address))
     assert output == f"toolspeak: the server at {address} is not a Toolspeak gateway: check --url\n"
 
@@ -292,7 +292,7 @@ def test_run_skips_gateways_that_were_killed(
     """Its process id belongs to another process by now."""
     folder = Path(environment["HOME"]) / ".local/state/toolspeak/gateways"
     folder.mkdir(parents=True)
-    with answering({}) as other:
+    with serve_json({}) as other:
         for age, place in enumerate((other, "http://127.0.0.1:9", url)):
             note = folder / f"{age}.json"
             note.write_text(json.dumps({"url": place, "process": os.getpid()}))
@@ -348,10 +348,10 @@ def test_codex_options_equal_its_file() -> None:
     written = tomllib.loads(file.text)
     headers = written["model_providers"]["toolspeak"].pop("http_headers")
     assert headers == {"Authorization": "Bearer secret"}
-    assert set_by(build_launch(client, GATEWAY).argv[1:]) == written
+    assert read_codex_settings(build_launch(client, GATEWAY).argv[1:]) == written
 
 
-def set_by(args: Sequence[str]) -> dict[str, Any]:
+def read_codex_settings(args: Sequence[str]) -> dict[str, Any]:
     """Return the settings that Codex's options make, without the variable of the key."""
     output: dict[str, Any] = {}
     for option, setting in zip(args[::2], args[1::2], strict=True):
@@ -387,7 +387,7 @@ def test_model_name_is_escaped_in_every_format(name: str) -> None:
     assert len(output["env"]) == 4
     assert {*output["env"].values()} == {name}
     provider = {"name": "toolspeak", "base_url": f"{odd.url}/v1", "wire_api": "responses"}
-    assert set_by(build_launch(CLIENTS["codex"], odd).argv[1:]) == {
+    assert read_codex_settings(build_launch(CLIENTS["codex"], odd).argv[1:]) == {
         "model": name,
         "model_provider": "toolspeak",
         "model_providers": {"toolspeak": provider},

@@ -324,7 +324,9 @@ BEHAVIOURS = [
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda behaviour: behaviour.__name__)
-def test_both_stores(store: Store, behaviour: Callable[[Store], Awaitable[None]]) -> None:
+def test_operation_in_any_store_behaves_as_specified(
+    store: Store, behaviour: Callable[[Store], Awaitable[None]]
+) -> None:
     run(behaviour, store)
 
 
@@ -427,7 +429,7 @@ class Model:
     st.lists(st.sampled_from([0.0, 0.0, 3.0]), min_size=40, max_size=40),
 )
 @settings(max_examples=400)
-def test_memory_is_bounded_as_the_model_is(
+def test_memory_store_of_any_size_behaves_like_its_model(
     max_bytes: int, operations: list[Operation], passing: list[float]
 ) -> None:
     clock = Clock()
@@ -446,7 +448,9 @@ def test_memory_is_bounded_as_the_model_is(
 @needs_redis
 @given(operations(st.just(60.0)))
 @settings(max_examples=60)
-def test_redis_does_what_memory_does(shared: Server, operations: list[Operation]) -> None:
+def test_redis_store_behaves_like_the_memory_store(
+    shared: Server, operations: list[Operation]
+) -> None:
     async def compare(store: Store) -> None:
         await flush(shared.url)
         memory = MemoryStore()
@@ -460,47 +464,47 @@ def test_redis_does_what_memory_does(shared: Server, operations: list[Operation]
 # The bounds of the memory.
 
 
-def entry_of(size: int) -> bytes:
-    """A value that makes an entry of this size, under a key of one letter."""
+def make_value(size: int) -> bytes:
+    """Return a value that makes an entry of this size, under a key of one letter."""
     return bytes(size - ENTRY_BYTES - 1)
 
 
-def test_what_was_not_used_for_longest_goes_first() -> None:
+def test_full_memory_evicts_the_least_recently_used_entry() -> None:
     async def test(store: Store) -> None:
         for key in "abc":
-            await store.put(key, entry_of(1000), 60)
+            await store.put(key, make_value(1000), 60)
         await store.get("a")
-        await store.put("d", entry_of(1000), 60)
+        await store.put("d", make_value(1000), 60)
         assert [await store.get(key) is not None for key in "abcd"] == [True, False, True, True]
 
     run(test, MemoryStore(3000))
 
 
-def test_what_is_too_large_is_not_kept_and_drives_nothing_out() -> None:
+def test_entry_larger_than_the_limit_is_dropped_and_evicts_nothing() -> None:
     async def test(store: Store) -> None:
         await store.put("a", b"1", 60)
         await store.put("b", b"1", 60)
-        await store.put("b", entry_of(3001), 60)
-        await store.push("c", entry_of(3001), max_items=9, seconds=60)
+        await store.put("b", make_value(3001), 60)
+        await store.push("c", make_value(3001), max_items=9, seconds=60)
         await store.increment("d", {"n" * 3001: 1})
         assert await store.get("a") == b"1"
         assert await store.get("b") is None, "the old value would be wrong"
         assert (await store.list_items("c"), await store.read_counters("d")) == ([], {})
-        await store.put("e", entry_of(3000), 60)
+        await store.put("e", make_value(3000), 60)
         assert await store.get("e") is not None
 
     run(test, MemoryStore(3000))
 
 
-def test_expired_entries_make_room() -> None:
+def test_expired_entries_are_evicted_when_read() -> None:
     clock = Clock()
 
     async def test(store: Store) -> None:
         await store.put("old", b"1", 5)
-        await store.put("a", entry_of(1000), 60)
+        await store.put("a", make_value(1000), 60)
         clock.time += 5
         assert await store.get("old") is None
-        await store.put("b", entry_of(1000), 60)
+        await store.put("b", make_value(1000), 60)
         assert await store.get("a") is not None
 
     run(test, MemoryStore(2000, clock))
@@ -513,7 +517,7 @@ def test_expired_entries_make_room() -> None:
     "setting",
     ["", "Memory", "redis", "memory://", "http://s3cret@host", "redis:s3cret@host", "s3cret"],
 )
-def test_other_settings_are_refused(setting: str) -> None:
+def test_open_store_with_an_unknown_scheme_raises(setting: str) -> None:
     with pytest.raises(UsageError, match=r"memory, redis://…, rediss://… or unix://…") as caught:
         open_store(setting)
     assert "s3cret" not in str(caught.value)
@@ -533,39 +537,41 @@ def test_other_settings_are_refused(setting: str) -> None:
         "redis://:s3cret@host:99999",
     ],
 )
-def test_addresses_that_cannot_be_read_are_not_repeated(url: str) -> None:
+def test_error_about_an_invalid_url_does_not_contain_it(url: str) -> None:
     with pytest.raises(UsageError, match="percent-encoded") as caught:
         open_store(url)
     assert "s3cret" not in str(caught.value)
     assert caught.value.__cause__ is None
 
 
-def test_the_setting_memory_is_a_memory() -> None:
+def test_open_store_memory_returns_a_memory_store() -> None:
     assert isinstance(open_store("memory"), MemoryStore)
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_store_without_the_redis_package_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delitem(sys.modules, "toolspeak.store.redis", raising=False)
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
     with pytest.raises(UsageError, match=r"toolspeak\[gateway\]"):
         open_store("redis://localhost")
 
 
-def test_only_finite_amounts_can_be_added() -> None:
+def test_increment_by_infinite_amounts_is_ignored() -> None:
     assert finite_amounts({"a": 1, "b": float("-inf"), "c": float("nan")}) == {"a": 1}
 
 
-# Redis, which comes and goes.
+# Redis servers that stop, hang and restart.
 
 
-async def timed(work: Coroutine[Any, Any, Any]) -> float:
+async def measure_seconds(work: Coroutine[Any, Any, Any]) -> float:
     start = time.monotonic()
     await work
     return time.monotonic() - start
 
 
-async def everything(store: Store) -> list[Any]:
-    """What each operation gives: on a store that is away, nothing."""
+async def run_every_operation(store: Store) -> list[Any]:
+    """Run each operation and return what the reads return; nothing if the store is unreachable."""
     await store.put("k", b"1", 60)
     await store.push("l", b"1", max_items=3, seconds=60)
     await store.increment("c", {"n": 1})
@@ -574,7 +580,7 @@ async def everything(store: Store) -> list[Any]:
 
 
 @needs_redis
-def test_two_stores_see_each_other(shared: Server) -> None:
+def test_two_stores_at_one_server_share_their_entries(shared: Server) -> None:
     async def test(one: Store) -> None:
         await flush(shared.url)
         other = redis_store(shared.url)
@@ -593,10 +599,10 @@ def test_two_stores_see_each_other(shared: Server) -> None:
 
 
 @needs_redis
-def test_all_keys_have_the_prefix_and_what_expires_says_so(shared: Server) -> None:
+def test_keys_in_redis_have_the_prefix_and_expire(shared: Server) -> None:
     async def test(store: Store) -> None:
         await flush(shared.url)
-        await everything(store)
+        await run_every_operation(store)
         async with plain_client(shared.url) as client:
             left = {key: await client.ttl(key) for key in await client.keys("*")}
         assert left == {b"toolspeak:k": 60, b"toolspeak:l": 60, b"toolspeak:c": -1}
@@ -606,16 +612,16 @@ def test_all_keys_have_the_prefix_and_what_expires_says_so(shared: Server) -> No
 
 @needs_redis
 @pytest.mark.parametrize("over_tcp", [True, False])
-def test_a_killed_server_is_done_without_and_comes_back(
+def test_killed_server_is_skipped_until_it_is_back(
     serve: Callable[..., Server], over_tcp: bool
 ) -> None:
     server = serve(port=free_port() if over_tcp else 0)
 
     async def test(store: Store) -> None:
-        assert await everything(store) == [b"1", [b"1"], {"n": 1.0}]
+        assert await run_every_operation(store) == [b"1", [b"1"], {"n": 1.0}]
         server.kill()
-        assert await timed(everything(store)) < 0.5
-        assert await everything(store) == [None, [], {}]
+        assert await measure_seconds(run_every_operation(store)) < 0.5
+        assert await run_every_operation(store) == [None, [], {}]
         assert store.error_count == 1, "it tries again at each request"
         assert store.last_error is not None
         assert await store.ping() is False
@@ -623,14 +629,14 @@ def test_a_killed_server_is_done_without_and_comes_back(
 
         server.start()
         await asyncio.sleep(1.05)
-        assert await everything(store) == [b"1", [b"1"], {"n": 1.0}]
+        assert await run_every_operation(store) == [b"1", [b"1"], {"n": 1.0}]
         assert (store.last_error, store.error_count) == (None, 2)
 
     run(test, redis_store(server.url))
 
 
 @needs_redis
-def test_a_ping_that_works_ends_the_pause(serve: Callable[..., Server]) -> None:
+def test_successful_ping_ends_the_pause(serve: Callable[..., Server]) -> None:
     server = serve()
 
     async def test(store: Store) -> None:
@@ -638,13 +644,13 @@ def test_a_ping_that_works_ends_the_pause(serve: Callable[..., Server]) -> None:
         assert await store.get("k") is None
         server.start()
         assert await store.ping() is True
-        assert await everything(store) == [b"1", [b"1"], {"n": 1.0}]
+        assert await run_every_operation(store) == [b"1", [b"1"], {"n": 1.0}]
 
     run(test, redis_store(server.url))
 
 
 @needs_redis
-def test_while_it_is_away_one_operation_in_a_second_tries(serve: Callable[..., Server]) -> None:
+def test_unreachable_server_is_tried_once_in_a_second(serve: Callable[..., Server]) -> None:
     server = serve()
     server.kill()
     clock = Clock()
@@ -659,23 +665,23 @@ def test_while_it_is_away_one_operation_in_a_second_tries(serve: Callable[..., S
 
 
 @needs_redis
-def test_a_restart_between_two_operations_is_not_noticed(serve: Callable[..., Server]) -> None:
+def test_restart_between_two_operations_loses_no_operation(serve: Callable[..., Server]) -> None:
     server = serve(port=free_port())
 
     async def test(store: Store) -> None:
-        await asyncio.gather(*(everything(store) for _ in range(10)))
+        await asyncio.gather(*(run_every_operation(store) for _ in range(10)))
         server.kill()
         server.start()
         # A moment in which the end of the connections arrives, as between two requests.
         await asyncio.sleep(0.05)
-        assert await everything(store) == [b"1", [b"1"], {"n": 1.0}]
+        assert await run_every_operation(store) == [b"1", [b"1"], {"n": 1.0}]
         assert store.error_count == 0
 
     run(test, redis_store(server.url))
 
 
 @needs_redis
-def test_a_server_that_hangs_costs_a_second_and_then_one_operation(
+def test_hanging_server_delays_one_operation_in_a_second(
     serve: Callable[..., Server],
 ) -> None:
     server = serve()
@@ -686,9 +692,9 @@ def test_a_server_that_hangs_costs_a_second_and_then_one_operation(
         await store.put("b", b"b", 60)
         server.send(signal.SIGSTOP)
         reads = asyncio.gather(*(store.get("a") for _ in range(50)))
-        assert 0.9 < await timed(asyncio.wait_for(reads, 5)) < 2.5
+        assert 0.9 < await measure_seconds(asyncio.wait_for(reads, 5)) < 2.5
         assert reads.result() == [None] * 50
-        assert await timed(everything(store)) < 0.5
+        assert await measure_seconds(run_every_operation(store)) < 0.5
         assert (store.last_error, store.error_count) == ("no response from Redis within 1 s", 50)
         clock.time += 1
         await asyncio.gather(*(store.get("a") for _ in range(50)))
@@ -701,7 +707,7 @@ def test_a_server_that_hangs_costs_a_second_and_then_one_operation(
 
 
 @needs_redis
-def test_a_cancelled_read_does_not_answer_the_next(serve: Callable[..., Server]) -> None:
+def test_cancelled_read_does_not_answer_the_next_one(serve: Callable[..., Server]) -> None:
     server = serve()
 
     async def test(store: Store) -> None:
@@ -722,7 +728,7 @@ def test_a_cancelled_read_does_not_answer_the_next(serve: Callable[..., Server])
 
 
 @needs_redis
-def test_what_redis_refuses_does_not_close_it(serve: Callable[..., Server]) -> None:
+def test_command_rejected_by_redis_does_not_start_a_pause(serve: Callable[..., Server]) -> None:
     server = serve("--maxmemory", "1")
     clock = Clock()
 
@@ -754,7 +760,7 @@ def with_secrets(url: str) -> str:
 
 
 async def assert_nothing_is_told(store: Store) -> None:
-    assert await everything(store) == [None, [], {}]
+    assert await run_every_operation(store) == [None, [], {}]
     assert await store.ping() is False
     assert store.last_error
     assert "s3cr" not in store.last_error
@@ -765,9 +771,7 @@ async def assert_nothing_is_told(store: Store) -> None:
 @pytest.mark.parametrize(
     "options", [[], ["--requirepass", "other"], ["--rename-command", "AUTH", "LOGIN"]]
 )
-def test_credentials_are_never_in_the_problem(
-    serve: Callable[..., Server], options: list[str]
-) -> None:
+def test_error_never_contains_credentials(serve: Callable[..., Server], options: list[str]) -> None:
     server = serve(*options, port=free_port())
 
     async def test(store: Store) -> None:
@@ -779,7 +783,7 @@ def test_credentials_are_never_in_the_problem(
 
 
 @needs_package
-def test_a_server_that_repeats_what_it_hears_tells_nothing() -> None:
+def test_error_of_a_server_that_repeats_commands_contains_no_credentials() -> None:
     async def repeat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heard = await reader.read(10_000)
         writer.write(b"-ERR no idea what this is: " + b" ".join(heard.split()) + b"\r\n")
@@ -798,12 +802,12 @@ def test_a_server_that_repeats_what_it_hears_tells_nothing() -> None:
 
 
 @needs_redis
-def test_a_password_opens_the_store(serve: Callable[..., Server]) -> None:
+def test_password_in_the_url_opens_the_store(serve: Callable[..., Server]) -> None:
     server = serve("--requirepass", "s3cr@t", port=free_port())
     url = server.url.replace("//", "//:s3cr%40t@", 1) + "/3?decode_responses=true"
 
     async def test(store: Store) -> None:
-        assert await everything(store) == [b"1", [b"1"], {"n": 1.0}]
+        assert await run_every_operation(store) == [b"1", [b"1"], {"n": 1.0}]
 
     run(test, redis_store(url))
 

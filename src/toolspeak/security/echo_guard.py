@@ -132,13 +132,13 @@ class _DecodedText:
         self._calls_in = calls_in
 
     def contains_source(self, call: _CheckedCall) -> bool:
-        return call.source != "" and call.source in self._collapsed
+        return call.source != "" and call.source in self._single_spaced
 
     def contains_call(self, call: _CheckedCall) -> bool:
         return call.may_be_in(self._alphanumerics) and call.key in self._calls
 
     @cached_property
-    def _collapsed(self) -> str:
+    def _single_spaced(self) -> str:
         return _collapse_spaces(self._text)
 
     @cached_property

@@ -106,7 +106,7 @@ class RedisStore(RemoteStore):
     def _is_answer(self, error: Exception) -> bool:
         return isinstance(error, ResponseError)
 
-    def _told(self, error: Exception) -> str:
+    def _describe_error(self, error: Exception) -> str:
         """Describe an error without credentials: servers repeat unknown commands in their errors,
         and `AUTH` may be one of them."""
         if isinstance(error, TimeoutError):

@@ -61,14 +61,14 @@ class RemoteStore(ABC):
 
     def _fail(self, error: Exception) -> None:
         self.error_count += 1
-        self.last_error = self._told(error)
+        self.last_error = self._describe_error(error)
         self._retry_at = None if self._is_answer(error) else self._now() + PAUSE
 
     def _is_answer(self, error: Exception) -> bool:
         """Whether it has answered, if only that it will not: that says nothing about the others."""
         return False
 
-    def _told(self, error: Exception) -> str:
+    def _describe_error(self, error: Exception) -> str:
         """The error in words."""
         if isinstance(error, TimeoutError):
             return f"no answer from the store within {TIMEOUT:g} s"

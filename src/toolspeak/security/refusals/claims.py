@@ -94,7 +94,7 @@ class Claim:
         return self.sentence.list_names()
 
     @cached_property
-    def lacked(self) -> set[str]:
+    def denied_signals(self) -> set[str]:
         """The lists of the words for what cannot be done, up to `but` or `so`."""
         return self.sentence.list_names(self.start, self.contrast)
 

@@ -138,7 +138,7 @@ def _find_tool(claim: Claim, tools: Sequence[Tool], wanted: set[str]) -> Tool | 
     tool = _find_named_tool(claim.denial, tools)
     if tool:
         return tool
-    lacked = claim.lacked
+    lacked = claim.denied_signals
     if lacked.isdisjoint(all_topics()) and "able" not in claim.sentence.list_names(0, claim.start):
         lacked = claim.signals
     topics = lacked & all_topics()

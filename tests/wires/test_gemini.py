@@ -16,7 +16,7 @@ from google.genai import errors as genai_errors
 from google.genai import types as genai_types
 from msgspec import structs
 
-from tests.wires.support import Asked, answering, mutated
+from tests.wires.support import ReceivedRequests, mutate, serve_response
 from toolspeak import (
     CallEnd,
     CallStart,
@@ -1285,7 +1285,7 @@ def test_decode_mutated_request_raises_only_wire_errors() -> None:
     chance = random.Random(1)
     refused = 0
     for turn in range(3000):
-        body = mutated(to_snake_case(CLIENT) if turn % 2 else CLIENT, chance)
+        body = mutate(to_snake_case(CLIENT) if turn % 2 else CLIENT, chance)
         try:
             request = decode(body)
         except WireError:
@@ -1299,7 +1299,7 @@ def test_decode_mutated_request_raises_only_wire_errors() -> None:
 def test_decode_mutated_stream_never_raises() -> None:
     chance = random.Random(2)
     for turn in range(3000):
-        frames = [mutated(frame, chance) for frame in CHUNKS]
+        frames = [mutate(frame, chance) for frame in CHUNKS]
         data = bytearray(encode_events(frames))
         if turn % 3 == 0:
             data[chance.randrange(len(data))] = chance.randrange(256)
@@ -1316,9 +1316,9 @@ def test_decode_mutated_stream_never_raises() -> None:
 @contextmanager
 def open_client(
     status: int, body: bytes, content_type: str = "application/json"
-) -> Generator[tuple[genai.Client, Asked]]:
+) -> Generator[tuple[genai.Client, ReceivedRequests]]:
     """Open a client of a server with this response; yield it and the requests."""
-    with answering(status, body, content_type) as (url, requests):
+    with serve_response(status, body, content_type) as (url, requests):
         options = genai_types.HttpOptions(base_url=url)
         with genai.Client(api_key="x", http_options=options) as client:
             yield client, requests

@@ -13,7 +13,7 @@ import ollama
 import pytest
 from msgspec import structs
 
-from tests.wires.support import Asked, answering, mutated
+from tests.wires.support import ReceivedRequests, mutate, serve_response
 from toolspeak import (
     CallEnd,
     CallStart,
@@ -939,7 +939,7 @@ def test_decode_mutated_request_raises_only_wire_errors(body: dict[str, Any]) ->
     refused = 0
     for _ in range(2000):
         try:
-            request = decode(mutated(body, chance))
+            request = decode(mutate(body, chance))
         except WireError:
             refused += 1
         else:
@@ -951,7 +951,7 @@ def test_decode_mutated_request_raises_only_wire_errors(body: dict[str, Any]) ->
 def test_decode_mutated_stream_never_raises() -> None:
     chance = random.Random(2)
     for turn in range(3000):
-        data = bytearray(encode_lines([mutated(each, chance) for each in LINES]))
+        data = bytearray(encode_lines([mutate(each, chance) for each in LINES]))
         if turn % 3 == 0:
             data[chance.randrange(len(data))] = chance.randrange(256)
         events = decode_stream(bytes(data), 50)
@@ -965,10 +965,10 @@ def test_decode_mutated_stream_never_raises() -> None:
 
 
 @contextmanager
-def open_client(status: int, body: bytes) -> Generator[tuple[ollama.Client, Asked]]:
+def open_client(status: int, body: bytes) -> Generator[tuple[ollama.Client, ReceivedRequests]]:
     """Open a client of a server with this response; yield it and the requests."""
     with (
-        answering(status, body, WIRE.content_type) as (url, requests),
+        serve_response(status, body, WIRE.content_type) as (url, requests),
         ollama.Client(host=url) as client,
     ):
         yield client, requests

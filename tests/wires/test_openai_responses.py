@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.wires.support import answering
+from tests.wires.support import serve_response
 from toolspeak import (
     ArgumentsDelta,
     CallEnd,
@@ -1801,7 +1801,7 @@ def test_failed_reply_is_encoded() -> None:
 def open_sdk(body: bytes, kind: str = "text/event-stream") -> Generator[openai.OpenAI]:
     """Open the SDK with a server that sends this reply."""
     with (
-        answering(200, body, kind) as (url, _),
+        serve_response(200, body, kind) as (url, _),
         openai.OpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0) as sdk,
     ):
         yield sdk

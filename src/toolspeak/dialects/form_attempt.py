@@ -103,7 +103,7 @@ BodyReading = Generator[FoundCall | Repair | Note | TextDelta | None, None, _Res
 # The attempt.
 
 
-class ToolNames(Struct, frozen=True):
+class AllowedNames(Struct, frozen=True):
     """The names of the tools that may be called."""
 
     tools: Toolset | None
@@ -130,8 +130,8 @@ class ParserState(Struct, frozen=True, eq=False):
     writer: EventWriter
     sink: CallSink
     resolver: CallResolver
-    names: ToolNames
-    names_in_prose: ToolNames
+    names: AllowedNames
+    names_in_prose: AllowedNames
     """Without markers, only declared tools may be called."""
     expected_dialects: tuple[Dialect, ...]
     """The dialects that were named."""

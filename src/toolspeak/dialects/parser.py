@@ -41,7 +41,7 @@ from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassi
 from ..security.echo_guard import EchoGuard
 from ..types import Note, Tool, Trust
 from .call_sink import CallSink, EventWriter
-from .form_attempt import ParserState, ToolNames
+from .form_attempt import AllowedNames, ParserState
 from .form_matching import FormMatcher
 from .marker_context import MarkerContext
 from .markers import (
@@ -191,8 +191,8 @@ def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> Rep
         writer=writer,
         sink=CallSink(writer, resolver, incremental=options.is_incremental),
         resolver=resolver,
-        names=ToolNames(toolset, toolset is None or types_only),
-        names_in_prose=ToolNames(toolset, toolset is None),
+        names=AllowedNames(toolset, toolset is None or types_only),
+        names_in_prose=AllowedNames(toolset, toolset is None),
         expected_dialects=table.scope.named,
         only_expected=table.scope.is_strict and bool(table.scope.named),
     )

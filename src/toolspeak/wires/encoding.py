@@ -226,7 +226,7 @@ class RequestEncoder:
             request.tools or (), rule, keeps_namespaces=self.keeps_namespaces
         )
         self.extra = dict(self.losses.carry(request.extra, "$"))
-        """What only this API knows of the request; encoders take out what they place."""
+        """Fields that only this API has; encoders take out those that they encode."""
 
     def finish(self, path: str, body: Json) -> EncodedRequest:
         notes = (*self.losses.notes(), *self.names.notes)

@@ -36,6 +36,7 @@ from ..types import (
 from .calls import CallAssembler
 from .content import part_type
 from .encoding import API_NAMES, NO_TOOL_NAMES, EncodedRequest, ToolNames
+from .errors import UNKNOWN_STATUS
 from .fields import ARGUMENTS_TEXT, PRIVATE, Json
 from .framing import Frame, Framing, decode_json
 
@@ -301,7 +302,7 @@ class StreamDecoder:
 
     def _decode_value(self, event: str, value: Any) -> Iterable[Event]:
         if event == "error" and not (isinstance(value, dict) and "type" in value):
-            return (self._wire.decode_failure(500, value),)
+            return (self._wire.decode_failure(UNKNOWN_STATUS, value),)
         return self._decoder.feed(value)
 
     def _collect(self, events: Iterable[Event]) -> list[Event]:

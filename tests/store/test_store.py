@@ -192,12 +192,17 @@ async def deleted_values_are_gone(store: Store) -> None:
     assert await store.get("a") is None
 
 
+async def wait_until_expired(read: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(20):
+        while await read():
+            await asyncio.sleep(0.02)
+
+
 async def values_expire(store: Store) -> None:
-    await store.put("short", b"1", 0.4)
+    await store.put("short", b"1", 1)
     await store.put("long", b"1", 60)
     assert await store.get("short") == b"1"
-    await asyncio.sleep(0.5)
-    assert await store.get("short") is None
+    await wait_until_expired(lambda: store.get("short"))
     assert await store.get("long") == b"1"
 
 
@@ -218,15 +223,15 @@ async def lists_keep_the_newest(store: Store) -> None:
 
 
 async def lists_expire_after_the_last_push(store: Store) -> None:
-    await store.push("a", b"1", max_items=9, seconds=0.8)
-    await asyncio.sleep(0.5)
-    await store.push("a", b"2", max_items=9, seconds=0.8)
-    await asyncio.sleep(0.5)
-    assert await store.list_items("a") == [b"2", b"1"]
-    await asyncio.sleep(0.9)
-    assert await store.list_items("a") == []
-    await store.push("a", b"3", max_items=9, seconds=0.8)
-    assert await store.list_items("a") == [b"3"]
+    await store.push("long", b"1", max_items=9, seconds=1)
+    await store.push("long", b"2", max_items=9, seconds=60)
+    await store.push("short", b"1", max_items=9, seconds=60)
+    await store.push("short", b"2", max_items=9, seconds=1)
+    await wait_until_expired(lambda: store.list_items("short"))
+    await asyncio.sleep(0.1)
+    assert await store.list_items("long") == [b"2", b"1"]
+    await store.push("short", b"3", max_items=9, seconds=60)
+    assert await store.list_items("short") == [b"3"]
 
 
 async def counters_add_up(store: Store) -> None:
@@ -616,11 +621,12 @@ def test_killed_server_is_skipped_until_it_is_back(
     serve: Callable[..., Server], over_tcp: bool
 ) -> None:
     server = serve(port=free_port() if over_tcp else 0)
+    clock = Clock()
 
     async def test(store: Store) -> None:
         assert await run_every_operation(store) == [b"1", [b"1"], {"n": 1.0}]
         server.kill()
-        assert await measure_seconds(run_every_operation(store)) < 0.5
+        assert await run_every_operation(store) == [None, [], {}]
         assert await run_every_operation(store) == [None, [], {}]
         assert store.error_count == 1, "it tries again at each request"
         assert store.last_error is not None
@@ -628,11 +634,11 @@ def test_killed_server_is_skipped_until_it_is_back(
         assert store.error_count == 2
 
         server.start()
-        await asyncio.sleep(1.05)
+        clock.time += 1
         assert await run_every_operation(store) == [b"1", [b"1"], {"n": 1.0}]
         assert (store.last_error, store.error_count) == (None, 2)
 
-    run(test, redis_store(server.url))
+    run(test, redis_store(server.url, clock))
 
 
 @needs_redis
@@ -692,9 +698,9 @@ def test_hanging_server_delays_one_operation_in_a_second(
         await store.put("b", b"b", 60)
         server.send(signal.SIGSTOP)
         reads = asyncio.gather(*(store.get("a") for _ in range(50)))
-        assert 0.9 < await measure_seconds(asyncio.wait_for(reads, 5)) < 2.5
+        assert await measure_seconds(asyncio.wait_for(reads, 20)) > 0.9
         assert reads.result() == [None] * 50
-        assert await measure_seconds(run_every_operation(store)) < 0.5
+        await run_every_operation(store)
         assert (store.last_error, store.error_count) == ("no response from Redis within 1 s", 50)
         clock.time += 1
         await asyncio.gather(*(store.get("a") for _ in range(50)))

@@ -267,8 +267,10 @@ def read_content(folder: ConfinedFolder, path: str, *, to_change: bool = False) 
         fd = _open_regular(location, os.O_RDWR if to_change else os.O_RDONLY)
         with os.fdopen(fd, "rb") as file:
             status = os.fstat(fd)
-            # Not `st_size`: files in /proc have more than they report.
-            data = file.read(MAX_FILE_SIZE + 1)
+            data = file.read(min(status.st_size, MAX_FILE_SIZE) + 1)
+            if status.st_size < len(data) <= MAX_FILE_SIZE:
+                # Files in /proc have more than they report.
+                data += file.read(MAX_FILE_SIZE + 1 - len(data))
     if len(data) > MAX_FILE_SIZE:
         limit = f"{MAX_FILE_SIZE >> 20} MB"
         raise WorkspaceError(f"{escape_path(location.path)} is larger than {limit}.")

@@ -85,7 +85,7 @@ _END_TAG = re.compile(r"</(?:[\w:.\-]{1,30}(>?)|\Z)|<\Z()")
 _MAX_LINK_LENGTH = 200
 """The most text that may be between two calls in prose."""
 _RESCAN_FACTOR, _FREE_RESCAN = 8, 65_536
-"""How often text may be read in vain, on average, before it is passed on unread.
+"""The times that text may be read in vain, on average, before it is passed on unread.
 
 This bounds the parser's time."""
 

@@ -1,4 +1,4 @@
-"""Calls as JSON: objects with a name and arguments, or arguments alone behind a name.
+"""Calls as JSON: objects with a name and arguments, or arguments alone after a name.
 
     {"name": "get_weather", "arguments": {"city": "Oslo"}}
 

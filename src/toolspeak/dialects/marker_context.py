@@ -28,7 +28,7 @@ _IN_BLOCK = re.compile(
     r"(?:\A|\n)[ \t]*(?:async |if|elif|else|for|while|try|except|finally|with|def|class)\b[^\n]*:"
     r"[ \t]*\n(?:[ \t]+[^\n]*\n|\n)*+[ \t]+\Z"
 )
-"""The same outside a fence: an indented line below one that opens a block."""
+"""Code outside a fence: an indented line below one that opens a block."""
 _CALL_BEGINNING = r"""[A-Za-z_]\w*\((?:[^()\n"']|"[^"\n]*"|'[^'\n]*')*"""
 _IN_QUOTED_ARGUMENT = re.compile(rf"""{_CALL_BEGINNING}["'][^()\n]*\Z""")
 _IN_ARGUMENT = re.compile(rf"""{_CALL_BEGINNING}(?:["'][^()\n]*|=\s*)\Z""")

@@ -368,7 +368,7 @@ class ReplyMachine:
     def _drop_lone_openers(self, literal: str) -> bool:
         """Drop openers at the end of the reply after which no call came.
 
-        In the midst of a line they stay text: explanations end so too.
+        Within a line they stay text: explanations end so too.
         """
         is_line_start = self.writer.last_character in ("", "\n")
         if not is_line_start and not literal.startswith(_CONTROL_TOKEN_STARTS):
@@ -469,7 +469,7 @@ class ReplyMachine:
         return False
 
     def _drop_control_token(self, literal: str, marker: Marker) -> Reading[bool]:
-        """Drop a control token; note it if it is not expected, or in the midst of a line."""
+        """Drop a control token; note it if it is not expected, or within a line."""
         if (yield from self._context.is_code(marker)):
             return False
         self.buffer.position += len(literal)

@@ -46,7 +46,7 @@ _SLOT = re.compile(r"\$([a-z_]+)")
 MAX_DESCRIPTION_LENGTH = 120
 """The longest description of a tool in a compact list."""
 _MAX_FREEFORM_LENGTH = 4000
-"""The same for a tool that takes text: without its description it cannot be used."""
+"""The limit for a tool that takes text: without its description it cannot be used."""
 _SHOWN_DEPTH = 2
 _MOST_CHOICES = 6
 _CODE_SEPARATORS = {"python": ", ", "statements": "\n", "semicolons": "; "}

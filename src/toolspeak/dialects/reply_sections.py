@@ -332,7 +332,7 @@ class BareMessageReader:
         return body if body.has_calls and not attempt.rejections else None
 
     def _read_form(self, form: CallForm) -> Reading[bool]:
-        """Read one form, and nothing behind it but what closes it."""
+        """Read one form and its closers; return False if other text follows."""
         body = yield from self._read_calls(form)
         if body is None:
             return False

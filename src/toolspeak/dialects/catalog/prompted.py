@@ -106,7 +106,7 @@ DIALECTS = (
         json_keys=JsonKeys("name", "arguments", "id"),
         result_spans=(("~~~tool_result\n", "\n~~~"),),
         result_template="~~~tool_result\n$content\n~~~",
-        description="prompted models; a tilde fence on lines of its own",
+        description="prompted models; a tilde fence on separate lines",
     ),
     Dialect(
         name="action",

@@ -18,7 +18,11 @@ from toolspeak.gateway.http import Sender
 from toolspeak.observe.inspector import recorder as recorder_module
 from toolspeak.observe.inspector import request_log as log_module
 from toolspeak.observe.inspector.recorder import RequestRecorder
-from toolspeak.observe.inspector.request_log import RequestLog, summarize_request
+from toolspeak.observe.inspector.request_log import (
+    RequestLog,
+    RequestSummary,
+    summarize_request,
+)
 from toolspeak.store.base import MemoryStore
 from toolspeak.types import (
     Document,
@@ -495,3 +499,27 @@ def test_the_first_look_waits_for_what_others_have_served(monkeypatch: pytest.Mo
         return found
 
     assert [sorted(ids) for ids in asyncio.run(looks())] == [["req_0", "req_1"]] * 2
+
+
+def test_worker_that_is_always_busy_stays_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter(range(0, 1000, 5))
+    monkeypatch.setattr(recorder_module, "monotonic", lambda: float(next(times)))
+
+    async def count_announcements() -> int:
+        store, log = MemoryStore(), RequestLog()
+        record = served(EVERY_PART)
+        assert record.capture
+        log.active[record.capture.key] = record
+
+        async def render(_: str) -> None:
+            return None
+
+        async def summarize() -> list[RequestSummary]:
+            return []
+
+        sharing = recorder_module.WorkerSharing(log, store, render, summarize)
+        for _ in range(12):
+            await sharing._publish_summaries()  # pyright: ignore[reportPrivateUsage]
+        return len(await store.list_items("inspector:workers"))
+
+    assert asyncio.run(count_announcements()) > 2

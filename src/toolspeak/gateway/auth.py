@@ -30,8 +30,7 @@ _MAX_QUOTED = 100
 class InspectorAccess:
     """Decides who may use the inspector.
 
-    With an admin key, whoever has it; without one, on loopback, whoever has the token of this
-    start; otherwise nobody.
+    An admin key opens it. Without one, the token of this start opens it, on loopback only.
     """
 
     def __init__(self, config: Config, token: str = "") -> None:

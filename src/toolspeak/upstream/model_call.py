@@ -312,7 +312,7 @@ class ModelCall:
         return events, False
 
     def _remember(self, events: list[Event]) -> None:
-        """Keep events for `fold`; deltas only if somebody needs the text."""
+        """Keep events for `fold`; deltas only if their text is needed."""
         if self._keeps_deltas:
             self._sent += events
         elif len(events) != 1 or type(events[0]) not in _DELTAS:

@@ -91,7 +91,7 @@ class ReplyText(Struct, frozen=True):
 
 
 def _find_json_value(raw: str, text: str, at: int) -> int:
-    """Return where a string stands as a JSON value, not as a key; -1 if nowhere."""
+    """Return the position of a string as a JSON value, not as a key; -1 if there is none."""
     at = raw.find(f'"{text}"', at)
     while at >= 0:
         after = at + len(text) + 2

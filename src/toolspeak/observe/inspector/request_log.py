@@ -1,6 +1,6 @@
 """The active requests, and the last finished ones, limited by number and by bytes.
 
-A finished request is kept as encoded bytes until somebody looks at it. A thousand records would be
+A finished request is kept as encoded bytes until it is viewed. A thousand records would be
 a hundred thousand objects, and each new request would then allocate memory that is not in any
 cache: that costs more than encoding.
 """
@@ -127,7 +127,7 @@ StoredRecord = bytes | UnencodedRecord
 
 
 class FinishedRequest(Struct, frozen=True):
-    """A finished request with its summary, which is made when somebody first looks."""
+    """A finished request with its summary, which is made when it is first listed."""
 
     stored: StoredRecord
     summary: RequestSummary

@@ -10,7 +10,7 @@ const REASON_LABELS = {
   decided: "no model call",
   "tools refused": "tools in prompt",
 };
-/** Outreceiving that lead to a retry: docs/reliability.md. */
+/** Outcomes that lead to a retry: docs/reliability.md. */
 const RETRY_OUTCOMES = new Set([
   "invalid-call", "unknown-tool", "missing-call", "false-refusal",
   "truncated-call", "repeated-call", "wrong-format", "empty",

@@ -1,4 +1,4 @@
-"""Writes docs/errors.md: what can go wrong, and in which words each API says so."""
+"""Writes docs/errors.md: the kinds of failures, and how each API encodes them."""
 
 from __future__ import annotations
 
@@ -13,59 +13,59 @@ from toolspeak.wires import WIRES, Envelope, Wire
 KINDS: dict[FailureKind, tuple[tuple[int, ...], str, str]] = {
     "bad_request": (
         (400, 405, 415, 422),
-        "The request is not what its API allows, or the upstream says so.",
-        "Read the message: it ends with the path of the field, and `param` has it too.",
+        "The request is not valid for its API, or the upstream rejects it as invalid.",
+        "Read the message: it ends with the path of the field, which is also in `param`.",
     ),
     "unauthorized": (
         (401,),
-        "The gateway wants a client key that it knows; or a provider has no key, or refuses it.",
-        "Show one of `server.keys`; or set the variable that `toolspeak providers` names.",
+        "The client key is missing or wrong; or a provider's key is missing, or rejected.",
+        "Send one of `server.keys`; or set the variable that `toolspeak providers` lists.",
     ),
     "forbidden": (
         (402, 403),
-        "A web page, or a Host that is not this machine, may not ask; or a provider refuses.",
-        "Add to `server.allowed_origins` or `server.allowed_hosts` if it may; look at the account of the provider.",
+        "The request comes from a web page or has a Host that is not allowed; or a provider denies access.",
+        "Add the origin to `server.allowed_origins` or the host to `server.allowed_hosts`; check your account at the provider.",
     ),
     "not_found": (
         (404,),
-        "There is no model of that name and no default one, no such response, or no such path.",
-        "Ask `GET /v1/models`; the message names models that are written alike.",
+        "The model (and no default model), the stored response or the path does not exist.",
+        "List the models with `GET /v1/models`; the message suggests similar names.",
     ),
     "too_large": (
         (400, 413, 431),
-        "The body, the headers or the number of tools are more than `limits` allows.",
-        "Send less, or raise the limit that the message names.",
+        "The body, the headers or the number of tools exceed the configured `limits`.",
+        "Send less, or raise the limit named in the message.",
     ),
     "context_length": (
         (400,),
-        "The conversation has more tokens than the model takes.",
+        "The conversation exceeds the model's context window.",
         "Shorten it, offer fewer tools, or choose a model with a larger context.",
     ),
     "rate_limit": (
         (429,),
-        "The upstream has had enough requests, and did so again when it was asked again.",
+        "The upstream limits the rate of requests, and retries did not help.",
         "Wait as long as `retry-after` says; give the upstream `concurrency` or `fallbacks`.",
     ),
     "overloaded": (
         (503, 529),
-        "The upstream or the gateway has too much to do, or the gateway is being stopped.",
-        "Try again; raise `limits.concurrent_requests` if it is the gateway that says so.",
+        "The upstream or the gateway is overloaded, or the gateway is being stopped.",
+        "Try again; raise `limits.concurrent_requests` if the error comes from the gateway.",
     ),
     "timeout": (
         (408, 504),
-        "The upstream took too long (504), or the client with its own request (408).",
-        "Raise `first_byte_timeout` or `idle_timeout` of the upstream, if it may take so long.",
+        "The upstream took too long (504), or the client did not finish sending its request (408).",
+        "Raise `first_byte_timeout` or `idle_timeout` of the upstream.",
     ),
     "upstream": (
         (502,),
-        "The upstream cannot be reached, broke off, or said what cannot be read; or a model that "
-        "has to make a call makes none (`no_tool_call`).",
-        "Look whether the upstream runs, and whether `base_url` and `wire` are right.",
+        "The upstream cannot be reached, closed the connection, or sent a reply that cannot be decoded; or "
+        "a model that must call a tool calls none (`no_tool_call`).",
+        "Check that the upstream runs, and that `base_url` and `wire` are right.",
     ),
     "internal": (
         (500,),
-        "Something went wrong in the gateway itself.",
-        "Its log has more under the id in the message, which is that of `x-request-id`. Tell us.",
+        "A bug in the gateway.",
+        "Report it, with the log entry of the request; the message contains its `x-request-id`.",
     ),
 }
 CODES = (
@@ -81,7 +81,7 @@ CODES = (
         "Ctrl-C was pressed. The gateway ends with 0 when its streams have ended.",
     ),
     ("`check`", 1, "The configuration has problems."),
-    ("`eval`", 1, "Some questions have failed. The same command asks them again."),
+    ("`eval`", 1, "Some questions have failed. Run the command again to repeat them."),
     ("`probe --save`", 1, "The recommended settings could not be saved."),
     ("`scrub --check`", 1, "Secrets were found."),
     ("`run`", "any", "The exit code of the client."),
@@ -91,63 +91,62 @@ SAMPLE = Failure("context_length", MESSAGE, 400)
 
 
 def page() -> str:
-    """What can go wrong."""
+    """Return the page."""
     assert set(KINDS) == set(get_args(FailureKind))
-    return "\n".join([*_kinds(), "", *_words(), "", *_samples(), "", *_codes(), ""])
+    return "\n".join([*_kinds(), "", *_encodings(), "", *_samples(), "", *_codes(), ""])
 
 
 def _kinds() -> Iterator[str]:
-    yield "# What can go wrong"
+    yield "# Errors"
     yield ""
     yield (
-        "Generated by `make docs`. Whatever goes wrong with a request has one of these kinds, wherever it happens, and the "
-        "client is told in the words of its own API, so that its SDK raises what it would raise for its own vendor. What a "
-        "model says is no error: calls that do not fit are [asked for again](reliability.md), and everything that was mended "
-        "is a [note](notes.md)."
+        "Generated by `make docs`. Every failure of a request has one of these kinds. The client receives it in the format of "
+        "its own API, so that its SDK raises the exception that it would raise for its own vendor. Bad output of a model is "
+        "not an error: rejected calls are [retried](reliability.md), and every repair is recorded as a [note](notes.md)."
     )
     yield ""
-    yield "| kind | status | what it means | what to do |"
+    yield "| kind | status | meaning | advice |"
     yield "|---|---|---|---|"
     for kind, (statuses, meaning, advice) in KINDS.items():
         yield f"| `{kind}` | {', '.join(map(str, statuses))} | {meaning} | {advice} |"
     yield ""
     yield (
-        "A status of the upstream's own is kept. In the gateway's messages, no key, and no address with a key in it, is ever "
-        "shown. Every answer has an `x-request-id`, which is in the log too."
+        "The status of an upstream's error is kept. The gateway's messages never contain a key, or a URL with a key in it. "
+        "Every response has an `x-request-id`, which is also in the log."
     )
 
 
-def _words() -> Iterator[str]:
-    yield "## In which words"
+def _encodings() -> Iterator[str]:
+    yield "## In each API"
     yield ""
     yield f"| kind | {' | '.join(wire.title for wire in WIRES.values())} |"
     yield "|---" * (len(WIRES) + 1) + "|"
     for kind, (statuses, _, _) in KINDS.items():
         failure = Failure(kind, MESSAGE, statuses[0])
-        cells = [_word(wire.encode_failure(failure)) for wire in WIRES.values()]
+        cells = [_identify(wire.encode_failure(failure)) for wire in WIRES.values()]
         yield f"| `{kind}` | {' | '.join(cells)} |"
 
 
-def _word(body: Any) -> str:
-    """What tells one kind from another, beside the status."""
+def _identify(body: Any) -> str:
+    """Return the fields that identify the kind of failure, besides the status."""
     error = body["error"]
     if isinstance(error, str):
         return "only the message"
-    told = (error.get(key) for key in ("type", "code", "status"))
-    return ", ".join(f"`{word}`" for word in told if isinstance(word, str))
+    fields = (error.get(key) for key in ("type", "code", "status"))
+    return ", ".join(f"`{field}`" for field in fields if isinstance(field, str))
 
 
 def _samples() -> Iterator[str]:
-    yield "## As a whole, and in a stream"
+    yield "## Examples"
     yield ""
-    yield "A conversation that is too long, with the status 400; and what comes in a stream that has begun already."
+    yield "A conversation that is too long: the body of the response with status 400, and the end of a stream that has begun."
     for wire in WIRES.values():
         yield from ("", f"### {wire.title}", "", "```json")
         yield json.dumps(wire.encode_failure(SAMPLE), ensure_ascii=False)
         yield from ("```", "", "```text", _streamed(wire), "```")
         if SAMPLE.kind in wire.streamed_failures:
             yield ""
-            yield "A stream of this API has this in it even if nothing else was said, and the status 200: Codex looks for it there."
+            yield "With this API, the stream begins with status 200 even if it contains nothing else: Codex expects that."
 
 
 def _streamed(wire: Wire) -> str:
@@ -157,12 +156,12 @@ def _streamed(wire: Wire) -> str:
 
 
 def _ends(event: str) -> bool:
-    """Whether an event is about the end, and not what a stream begins with."""
+    """Return True for an event at the end of a stream."""
     return MESSAGE in event or "[DONE]" in event
 
 
 def _short(event: str) -> str:
-    """An event without the whole of the response that some carry."""
+    """Shorten the response object that some events contain."""
     head, mark, data = event.partition("data: ")
     if '"response":' not in data:
         return event

@@ -7,7 +7,7 @@ from toolspeak.observe.metrics import METRIC_FAMILIES, MetricFamily
 
 
 def tables() -> dict[str, str]:
-    """Each part of the page that is generated."""
+    """Return the generated parts of the page by name."""
     return {"metrics": _metrics(), "buckets": _buckets(), "repairs": _repairs()}
 
 
@@ -33,5 +33,5 @@ def _buckets() -> str:
 
 
 def _repairs() -> str:
-    liberties = sorted(code for code in REPAIRS if not code.startswith("repaired-"))
-    return f"`repaired-…`, {', '.join(f'`{code}`' for code in liberties)}."
+    codes = sorted(code for code in REPAIRS if not code.startswith("repaired-"))
+    return f"`repaired-…`, {', '.join(f'`{code}`' for code in codes)}."

@@ -95,7 +95,7 @@ def load_text(
 def load_invalid(
     text: str, environ: Mapping[str, str] | None = None, name: str = "a.toml"
 ) -> ConfigError:
-    """Return the error of a file that cannot be load_text."""
+    """Return the error of a file that cannot be loaded."""
     with pytest.raises(ConfigError) as caught:
         load_text(text, environ, name)
     return caught.value

@@ -278,14 +278,12 @@ class RequestEncoder:
             self.losses.change("Only the tools that may be called are sent.", "$.tool_choice")
         return allowed
 
-    def encode_sampling(self, names: Mapping[str, str], extensions: Container[str] = ()) -> Json:
-        """Return the sampling settings under the API's `names`; `extensions` are only sent back to
-        the API that they came by."""
+    def encode_sampling(self, supported: Container[str], extensions: Container[str] = ()) -> Json:
+        """Return the supported sampling settings; `extensions` are only sent back to the API that
+        they came by."""
         settings: Json = {}
         for key, value in self.request.sampling.items():
-            if key in names:
-                settings[names[key]] = value
-            elif self.is_same_wire and key in extensions:
+            if key in supported or (self.is_same_wire and key in extensions):
                 settings[key] = value
             else:
                 self.losses.drop(f"`{key}`", f"$.{key}")

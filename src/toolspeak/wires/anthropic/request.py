@@ -55,7 +55,7 @@ REDACTED = "redacted_thinking:"
 another API sends it back."""
 _ORIGINAL_BLOCK = f"{PRIVATE}block"
 """In the `extra` of a text: the block that it replaces, which only this API has."""
-_SAMPLING = {key: key for key in ("temperature", "top_p", "top_k")}
+_SAMPLING = ("temperature", "top_p", "top_k")
 _CHOICES = ("auto", "any", "tool", "none")
 _EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _MIN_BUDGET = 1024
@@ -350,8 +350,10 @@ class AnthropicRequestEncoder(RequestEncoder):
         if isinstance(part, Document) and part.media_type.startswith(("audio/", "video/")):
             self.losses.drop(f"documents of type `{part.media_type}`", path)
             return False
-        # The API refuses texts of nothing but white space.
-        return not isinstance(part, Text) or bool(part.text.strip())
+        if isinstance(part, Text) and part.text and not part.text.strip():
+            self.losses.drop("texts of white space", path)
+            return False
+        return True
 
     def _encode_part(self, part: Part, path: str) -> Iterator[Json]:
         """Yield the block for a part; none for an empty or unsupported one."""

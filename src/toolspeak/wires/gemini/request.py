@@ -530,7 +530,8 @@ class GeminiRequestEncoder(RequestEncoder):
 
     def _encode_settings(self) -> Json:
         request = self.request
-        out = self.encode_sampling(_SAMPLING)
+        sampling = self.encode_sampling(_SAMPLING)
+        out: Json = {_SAMPLING[key]: value for key, value in sampling.items()}
         out |= omit_none(
             maxOutputTokens=request.max_tokens,
             stopSequences=list(request.stop) or None,

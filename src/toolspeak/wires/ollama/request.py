@@ -55,10 +55,7 @@ IS_GENERATE = f"{PRIVATE}generate"
 _GENERATE_FIELDS = ("suffix", "raw", "template", "context")
 """Fields that only /api/generate has: how a prompt becomes the model's input."""
 _CALL_INDEX, _CALL_TYPE = f"{PRIVATE}index", f"{PRIVATE}type"
-_SAMPLING = {
-    key: key
-    for key in ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
-}
+_SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
 _EFFORTS = ("low", "medium", "high")
 _MODELS_WITH_EFFORTS = "gpt-oss"
 """For other models, reasoning is on or off."""

@@ -59,9 +59,7 @@ from .parts import (
 )
 
 NAME = "openai_chat"
-_SAMPLING = {
-    key: key for key in ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")
-}
+_SAMPLING = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")
 _SAMPLING_EXTENSIONS = ("top_k", "min_p", "repetition_penalty")
 """Settings that many servers accept, and OpenAI's own does not."""
 _NEWER_LIMIT = "max_completion_tokens"

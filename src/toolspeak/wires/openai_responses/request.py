@@ -27,7 +27,7 @@ from ..fields import HOSTED_TOOLS, PRIVATE, Fields, Json, memoize_by_json, nest
 from ..openai_chat.request import decode_schema_format, encode_schema_format
 from .items import INSTRUCTIONS, NAME, InputEncoder, decode_input
 
-_SAMPLING = {key: key for key in ("temperature", "top_p")}
+_SAMPLING = ("temperature", "top_p")
 _MIN_TOKENS = 16
 # Keys of a request's `extra`.
 PREVIOUS_RESPONSE = f"{PRIVATE}previous_response_id"

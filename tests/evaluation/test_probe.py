@@ -560,7 +560,8 @@ def test_embedded_model_is_recommended_constrained_mode(
 ) -> None:
     isolate_settings(tmp_path, monkeypatch)
     # Few tokens and one dialect: they are enough for this model, and save minutes.
-    monkeypatch.setattr("toolspeak.evaluation.prober._MAX_TOKENS", 48)
+    for name in ("_MAX_TOKENS", "_MAX_TOKENS_WITH_REASONING"):
+        monkeypatch.setattr(f"toolspeak.evaluation.prober.{name}", 48)
     monkeypatch.setattr("toolspeak.evaluation.probe._MAX_DIALECTS", 1)
     code, out, _ = run(capsys, "embedded/SmolLM2-135M-Instruct.Q4_1", "--json")
     result = json.loads(out)

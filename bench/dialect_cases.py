@@ -1,4 +1,4 @@
-"""How many of other projects' format cases come out right, by dialect.
+"""Share of other projects' format cases that are parsed correctly, by dialect.
 
     TOOLSPEAK_CORPUS=… python -m bench.dialect_cases [--misses]
 
@@ -35,15 +35,15 @@ Row = dict[str, Any]
 _KINDS, _HOW, _MODES = ("literal", "recorded"), ("read", "made"), ("named", "auto")
 
 
-def rows(corpus: Path) -> Iterator[tuple[str, Row]]:
-    """Every row, with the dialect it belongs to."""
+def read_rows(corpus: Path) -> Iterator[tuple[str, Row]]:
+    """Yield every row with its dialect."""
     for path in sorted((corpus / "dialect-cases").glob("*.jsonl")):
         for line in path.read_text().splitlines():
             yield path.stem, json.loads(line)
 
 
-def options_of(row: Row, dialect: str, how: str = "made") -> dict[str, Any]:
-    """How to parse a row."""
+def build_options(row: Row, dialect: str, how: str = "made") -> dict[str, Any]:
+    """Return the options to parse a row with."""
     return {
         "dialect": dialect,
         "tools": as_tools(row.get("tools") or None),
@@ -53,14 +53,14 @@ def options_of(row: Row, dialect: str, how: str = "made") -> dict[str, Any]:
 
 
 def is_right(row: Row, reply: Reply) -> bool:
-    """Whether a reply is what the row expects."""
+    """Return whether a reply matches the row."""
     calls = [{"name": call.name, "arguments": call.arguments} for call in reply.calls]
     expected = [{"name": c["name"], "arguments": c["arguments"]} for c in row["expected_calls"]]
     content = row["expected_content"]
     return calls == expected and (content is None or reply.text.strip() == content.strip())
 
 
-def kind_of(row: Row) -> str:
+def get_kind(row: Row) -> str:
     return "literal" if row["origin"] == "literal" else "recorded"
 
 
@@ -77,22 +77,22 @@ def main() -> int:
     for column in ("recorded, read: named", "auto", "made: named", "auto"):
         table.add_column(column)
     by_dialect: dict[str, Counter[tuple[str, str, str]]] = {}
-    for dialect, row in rows(Path(folder)):
+    for dialect, row in read_rows(Path(folder)):
         count = by_dialect.setdefault(dialect, Counter())
-        count[kind_of(row), "", "all"] += 1
+        count[get_kind(row), "", "all"] += 1
         for how, mode in itertools.product(_HOW, _MODES):
-            options = options_of(row, dialect if mode == "named" else mode, how)
+            options = build_options(row, dialect if mode == "named" else mode, how)
             reply = parse([row["text"]], **options)
             right = is_right(row, reply)
-            count[kind_of(row), how, mode] += right
+            count[get_kind(row), how, mode] += right
             if chosen.misses and not right:
                 calls = [(call.name, call.arguments) for call in reply.calls]
                 print(f"{row['id']} {how}, {mode}: {calls!r:.160} {reply.text!r:.160}")
     for dialect, count in by_dialect.items():
         total.update(count)
-        table.add_row(dialect, *_cells(count))
+        table.add_row(dialect, *_build_cells(count))
     table.add_section()
-    table.add_row("all", *_cells(total))
+    table.add_row("all", *_build_cells(total))
     Console(width=130).print(table)
     for kind, how in itertools.product(_KINDS, _HOW):
         rated = total[kind, "", "all"]
@@ -101,7 +101,7 @@ def main() -> int:
     return 0
 
 
-def _cells(count: Counter[tuple[str, str, str]]) -> list[str]:
+def _build_cells(count: Counter[tuple[str, str, str]]) -> list[str]:
     return [
         f"{count[kind, how, mode]}/{rated}" if (rated := count[kind, "", "all"]) else ""
         for kind, how, mode in itertools.product(_KINDS, _HOW, _MODES)

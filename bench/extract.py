@@ -1,4 +1,4 @@
-"""What `extract` costs on an answer of about 1 KB with twenty tools.
+"""Cost of `extract` on an answer of about 1 KB with twenty tools.
 
     python -m bench.extract
 
@@ -21,7 +21,7 @@ from toolspeak import Tool, extract
 from toolspeak.types import Trust
 
 BAR = 150.0
-"""Microseconds of CPU for each answer."""
+"""Maximum microseconds of CPU for each answer."""
 ROUNDS = 2_000
 TOOLS = [
     Tool(
@@ -52,8 +52,8 @@ ANSWERS = {
 }
 
 
-def cost(run: Callable[[], object]) -> float:
-    """Microseconds of CPU, after a warm-up; the best of several, because machines are busy."""
+def measure_cpu(run: Callable[[], object]) -> float:
+    """Return microseconds of CPU after a warm-up: the best of several rounds."""
     for _ in range(50):
         run()
     best = float("inf")
@@ -71,20 +71,24 @@ def main() -> int:
     trusts: tuple[Trust, ...] = ("standard", "lenient")
     for trust in trusts:
         for name, text in ANSWERS.items():
-            taken = cost(lambda text=text, trust=trust: extract(text, tools=TOOLS, trust=trust))
+            taken = measure_cpu(
+                lambda text=text, trust=trust: extract(text, tools=TOOLS, trust=trust)
+            )
             measured.append(taken)
             table.add_row(f"extract, {trust}: {name} ({len(text)} characters)", f"{taken:.0f}")
     table.add_section()
-    table.add_row("json.loads of the body", f"{cost(lambda: json.loads(BODY)):.1f}")
+    table.add_row("json.loads of the body", f"{measure_cpu(lambda: json.loads(BODY)):.1f}")
     try:
         json_repair = import_module("json_repair")
     except ImportError:
         table.add_row("json_repair of the body", "not installed")
     else:
-        table.add_row("json_repair of the body", f"{cost(lambda: json_repair.loads(BODY)):.1f}")
+        table.add_row(
+            "json_repair of the body", f"{measure_cpu(lambda: json_repair.loads(BODY)):.1f}"
+        )
         broken = BODY.replace('"', "'")
         table.add_row(
-            "json_repair of a broken body", f"{cost(lambda: json_repair.loads(broken)):.1f}"
+            "json_repair of a broken body", f"{measure_cpu(lambda: json_repair.loads(broken)):.1f}"
         )
     Console().print(table)
     mean = sum(measured) / len(measured)

@@ -1,4 +1,4 @@
-"""What the gateway costs, side by side with a bare proxy and, if it is installed, LiteLLM's.
+"""Cost of the gateway, side by side with a bare proxy and, if it is installed, LiteLLM's.
 
     python -m bench.gateway [--rounds 5] [--seconds 2] [--litellm PATH]
 
@@ -38,7 +38,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 TARGETS = [sys.executable, "-m", "bench.gateway_targets"]
 LITELLM = "litellm proxy"
 KEY = "sk-" + "6b1f" * 16
-"""LiteLLM starts only with a key that is hard to guess; the others ask for none."""
+"""LiteLLM requires a long key; the others require none."""
 _A_WAIT, _MOST_WAITS = 0.1, 100
 _CORE, _LOAD_CORE = 0, min(1, (os.cpu_count() or 1) - 1)
 _TOOLS = [
@@ -67,7 +67,7 @@ _REQUEST = {
 
 
 class Measured(Struct):
-    """What one target cost, in each round."""
+    """The cost of one target in each round."""
 
     name: str
     start: float
@@ -81,15 +81,17 @@ class Measured(Struct):
 # Targets.
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
 
 
 @contextmanager
-def running(command: list[str], port: int, core: int) -> Generator[tuple[int, float], None, None]:
-    """A process that listens on a port; its id, and how long it took until it did."""
+def start_process(
+    command: list[str], port: int, core: int
+) -> Generator[tuple[int, float], None, None]:
+    """Start a process that listens on a port; yield its id and the seconds until it listened."""
     began = time.perf_counter()
     process = subprocess.Popen(
         command,
@@ -97,7 +99,7 @@ def running(command: list[str], port: int, core: int) -> Generator[tuple[int, fl
         preexec_fn=lambda: os.sched_setaffinity(0, {core}),
     )
     try:
-        while not _listens(port):
+        while not _is_listening(port):
             if process.poll() is not None or time.perf_counter() - began > 120:
                 raise SystemExit(f"{command[0]} did not start")
             time.sleep(0.01)
@@ -107,13 +109,13 @@ def running(command: list[str], port: int, core: int) -> Generator[tuple[int, fl
         process.wait(20)
 
 
-def _listens(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def cpu_of(pid: int) -> float:
-    """Seconds of CPU that a process has had: to the nanosecond, where the kernel tells."""
+def read_cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process, to the nanosecond where the kernel reports them."""
     threads = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
     if spent := sum(int(text.split()[0]) for text in threads):
         return spent / 1e9
@@ -121,8 +123,8 @@ def cpu_of(pid: int) -> float:
     return sum(map(int, own[11:13])) / _TICKS
 
 
-def rss_of(pid: int) -> float:
-    """Megabytes that a process has in memory."""
+def read_memory(pid: int) -> float:
+    """Return the resident memory of a process in megabytes."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -131,7 +133,7 @@ def rss_of(pid: int) -> float:
 
 
 class Connection:
-    """One client that asks again and again on the same connection."""
+    """A client that sends requests on one connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -142,7 +144,7 @@ class Connection:
         return cls(*await asyncio.open_connection("127.0.0.1", port, limit=2**20))
 
     async def ask(self, data: bytes, *, only_first: bool = False) -> float:
-        """Send a request and read all of the reply; seconds until its first bytes of content."""
+        """Send a request and read the whole reply; return the seconds until its first content."""
         began = time.perf_counter()
         self._writer.write(data)
         head = await self._reader.readuntil(b"\r\n\r\n")
@@ -166,7 +168,7 @@ class Connection:
         self._writer.close()
 
 
-def request(*, stream: bool = False) -> bytes:
+def build_request(*, stream: bool = False) -> bytes:
     body = json.dumps({**_REQUEST, "stream": stream} if stream else _REQUEST).encode()
     head = (
         "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -176,91 +178,93 @@ def request(*, stream: bool = False) -> bytes:
     return head.encode() + body
 
 
-async def _many(port: int, seconds: float, clients: int) -> tuple[int, list[float]]:
-    """How many requests were served, and how long each took."""
+async def _measure_throughput(port: int, seconds: float, clients: int) -> tuple[int, list[float]]:
+    """Return the number of requests served, and the seconds of each."""
     taken: list[float] = []
     until = time.perf_counter() + seconds
 
     async def client() -> None:
         connection = await Connection.open(port)
         while time.perf_counter() < until:
-            taken.append(await connection.ask(request()))
+            taken.append(await connection.ask(build_request()))
         connection.close()
 
     await asyncio.gather(*(client() for _ in range(clients)))
     return len(taken), taken
 
 
-async def _streams(port: int, clients: int) -> None:
+async def _measure_streams(port: int, clients: int) -> None:
     async def client() -> None:
         connection = await Connection.open(port)
-        await connection.ask(request(stream=True))
+        await connection.ask(build_request(stream=True))
         connection.close()
 
     await asyncio.gather(*(client() for _ in range(clients)))
 
 
-async def _first_bytes(port: int, times: int) -> list[float]:
-    """How long it takes each time until a stream begins; the rest of it is not waited for."""
+async def _measure_first_bytes(port: int, times: int) -> list[float]:
+    """Return the seconds until each stream begins; do not wait for its end."""
     taken: list[float] = []
     for _ in range(times):
         connection = await Connection.open(port)
-        taken.append(await connection.ask(request(stream=True), only_first=True))
+        taken.append(await connection.ask(build_request(stream=True), only_first=True))
         connection.close()
     return taken
 
 
 class Target:
-    """Something that is measured, several times."""
+    """A target that is measured several times."""
 
     def __init__(self, name: str, port: int, pid: int, start: float) -> None:
         self._port = port
         self.pid = pid
-        self.measured = Measured(name, start, rss_of(pid))
+        self.measured = Measured(name, start, read_memory(pid))
 
     def warm(self) -> None:
-        asyncio.run(_many(self._port, 1.0, 8))
-        asyncio.run(_streams(self._port, 4))
+        asyncio.run(_measure_throughput(self._port, 1.0, 8))
+        asyncio.run(_measure_streams(self._port, 4))
 
     def measure(self, seconds: float) -> None:
-        """One round."""
+        """Measure one round."""
         measured = self.measured
         measured.cpu_us.append(self.cpu_us(seconds, to_rest=True))
-        _, alone = asyncio.run(_many(self._port, 0.3, 1))
+        _, alone = asyncio.run(_measure_throughput(self._port, 0.3, 1))
         measured.p50_ms.append(statistics.median(alone) * 1000)
-        first = asyncio.run(_first_bytes(self._port, 20))
+        first = asyncio.run(_measure_first_bytes(self._port, 20))
         measured.first_byte_ms.append(statistics.median(first) * 1000)
         measured.chunk_us.append(self.chunk_us())
 
     def cpu_us(self, seconds: float, *, to_rest: bool = False) -> float:
-        """What one request costs, if it is asked as often as possible for so long; `to_rest`: with
-        all that is still to be done about it then."""
+        """Return the CPU microseconds of a request at full load; with `to_rest`, include work that
+        is done after the load."""
         if to_rest:
             self._rests()
-        before = cpu_of(self.pid)
-        count, _ = asyncio.run(_many(self._port, seconds, 32))
+        before = read_cpu_seconds(self.pid)
+        count, _ = asyncio.run(_measure_throughput(self._port, seconds, 32))
         if to_rest:
             self._rests()
-        return (cpu_of(self.pid) - before) / count * 1e6
+        return (read_cpu_seconds(self.pid) - before) / count * 1e6
 
-    def _rests(self) -> None:
-        """Wait until it does nothing any more, or hardly anything."""
+    def _wait_until_idle(self) -> None:
+        """Wait until the process is idle or nearly idle."""
         for _ in range(_MOST_WAITS):
-            before = cpu_of(self.pid)
+            before = read_cpu_seconds(self.pid)
             time.sleep(_A_WAIT)
-            if cpu_of(self.pid) - before < _A_WAIT / 20:
+            if read_cpu_seconds(self.pid) - before < _A_WAIT / 20:
                 return
 
     def chunk_us(self) -> float:
-        """What one piece of a stream costs."""
-        before = cpu_of(self.pid)
-        asyncio.run(_streams(self._port, 32))
-        return (cpu_of(self.pid) - before) / (32 * CHUNKS) * 1e6
+        """Return the CPU microseconds of one chunk of a stream."""
+        before = read_cpu_seconds(self.pid)
+        asyncio.run(_measure_streams(self._port, 32))
+        return (read_cpu_seconds(self.pid) - before) / (32 * CHUNKS) * 1e6
 
 
-def targets(url: str, folder: Path, litellm: str | None) -> Iterator[tuple[str, int, list[str]]]:
-    """(name, port, command) of everything that is measured."""
-    bare = free_port()
+def iter_targets(
+    url: str, folder: Path, litellm: str | None
+) -> Iterator[tuple[str, int, list[str]]]:
+    """Yield (name, port, command) of each target."""
+    bare = find_free_port()
     yield "starlette + aiohttp", bare, [*TARGETS, "proxy", str(bare), url]
     for mode in ("native", "prompt"):
         config = folder / f"{mode}.toml"
@@ -268,7 +272,7 @@ def targets(url: str, folder: Path, litellm: str | None) -> Iterator[tuple[str, 
             f'default = "m"\nembedded = false\n[upstreams.fast]\nwire = "openai_chat"\n'
             f'base_url = "{url}/v1"\n[models.m]\nupstream = "fast"\ntools = "{mode}"\n'
         )
-        port = free_port()
+        port = find_free_port()
         command = [sys.executable, "-m", "toolspeak", "serve", "--config", str(config)]
         yield f"toolspeak, {mode}", port, [*command, "--port", str(port)]
     if litellm:
@@ -278,7 +282,7 @@ def targets(url: str, folder: Path, litellm: str | None) -> Iterator[tuple[str, 
             f"      api_base: {url}/v1\n      api_key: none\n"
             f"general_settings:\n  master_key: {KEY}\n"
         )
-        port = free_port()
+        port = find_free_port()
         local = ["--host", "127.0.0.1", "--port", str(port)]
         yield LITELLM, port, [litellm, "--config", str(config), *local]
 
@@ -291,19 +295,19 @@ def main() -> int:
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
     found: list[Target] = []
-    port = free_port()
+    port = find_free_port()
     with (
         tempfile.TemporaryDirectory() as folder,
         ExitStack() as processes,
         Progress(console=Console(stderr=True)) as progress,
     ):
         os.sched_setaffinity(0, {_LOAD_CORE})
-        fast = running([*TARGETS, "upstream", str(port)], port, _LOAD_CORE)
+        fast = start_process([*TARGETS, "upstream", str(port)], port, _LOAD_CORE)
         found.append(Target("no proxy", port, *processes.enter_context(fast)))
-        rows = list(targets(f"http://127.0.0.1:{port}", Path(folder), chosen.litellm))
+        rows = list(iter_targets(f"http://127.0.0.1:{port}", Path(folder), chosen.litellm))
         task = progress.add_task("measuring", total=(len(rows) + 1) * (chosen.rounds + 1))
         for name, own_port, command in rows:
-            process = processes.enter_context(running(command, own_port, _CORE))
+            process = processes.enter_context(start_process(command, own_port, _CORE))
             found.append(Target(name, own_port, *process))
         for target in found:
             target.warm()
@@ -315,11 +319,11 @@ def main() -> int:
     if chosen.json:
         print(json.dumps([structs.asdict(target.measured) for target in found]))
     else:
-        _show([target.measured for target in found])
+        _print_results([target.measured for target in found])
     return 0
 
 
-def _show(found: list[Measured]) -> None:
+def _print_results(found: list[Measured]) -> None:
     direct, bare, *rest = found
     table = Table("target", "CPU µs/request", "× bare", "p50 added ms", "first byte added ms")
     for column in ("CPU µs/chunk", "× bare", "idle MB", "start s"):
@@ -328,11 +332,11 @@ def _show(found: list[Measured]) -> None:
         table.add_row(
             row.name,
             f"{statistics.median(row.cpu_us):.0f}",
-            f"{_times(row.cpu_us, bare.cpu_us):.2f}",
-            f"{_added(row.p50_ms, direct.p50_ms):.2f}",
-            f"{_added(row.first_byte_ms, direct.first_byte_ms):.2f}",
+            f"{_compare(row.cpu_us, bare.cpu_us):.2f}",
+            f"{_subtract(row.p50_ms, direct.p50_ms):.2f}",
+            f"{_subtract(row.first_byte_ms, direct.first_byte_ms):.2f}",
             f"{statistics.median(row.chunk_us):.1f}",
-            f"{_times(row.chunk_us, bare.chunk_us):.2f}",
+            f"{_compare(row.chunk_us, bare.chunk_us):.2f}",
             f"{row.idle_mb:.0f}",
             f"{row.start:.2f}",
         )
@@ -340,17 +344,17 @@ def _show(found: list[Measured]) -> None:
     console.print(table)
     native, *_, last = rest
     if last.name == LITELLM:
-        less = _times(last.cpu_us, native.cpu_us)
+        less = _compare(last.cpu_us, native.cpu_us)
         console.print(f"A request costs {native.name} {less:.1f} times less CPU than {LITELLM}.")
 
 
-def _times(costs: list[float], others: list[float]) -> float:
-    """How many times as much something costs as another."""
+def _compare(costs: list[float], others: list[float]) -> float:
+    """Return the cost as a multiple of another."""
     return statistics.median(map(truediv, costs, others))
 
 
-def _added(taken: list[float], without: list[float]) -> float:
-    """How much longer something takes than without it."""
+def _subtract(taken: list[float], without: list[float]) -> float:
+    """Return the additional time."""
     return statistics.median(map(sub, taken, without))
 
 

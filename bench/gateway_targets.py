@@ -1,4 +1,4 @@
-"""What bench/gateway.py measures beside us: a fast upstream, and bare proxies in front of it.
+"""The upstream and the bare proxies that bench/gateway.py compares the gateway with.
 
 python -m bench.gateway_targets upstream PORT [PACE]
 python -m bench.gateway_targets proxy PORT URL
@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 SERVED = "fake-model"
-"""What the upstream calls the model: most name the version that answers, not what was asked for."""
+"""The model name in replies: most upstreams return the exact version, not the requested name."""
 CALL = {
     "id": "chatcmpl-abc123",
     "object": "chat.completion",
@@ -46,41 +46,41 @@ CALL = {
 }
 TEXT_CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
 CHUNKS, EVERY = 200, 0.01
-"""How many pieces a stream has, and how many seconds lie between them."""
+"""The number of chunks of a stream, and the seconds between them."""
 
 
-def _chunk(number: int) -> bytes:
+def _build_chunk(number: int) -> bytes:
     delta = {"content": f"word {number} "}
     choice = {"index": 0, "delta": delta, "finish_reason": None}
-    return _frame({"choices": [choice]})
+    return _encode_frame({"choices": [choice]})
 
 
-def _frame(said: dict[str, Any]) -> bytes:
+def _encode_frame(said: dict[str, Any]) -> bytes:
     head = {key: CALL[key] for key in ("id", "created", "model")}
     value = {"object": "chat.completion.chunk", **head, **said}
     return b"data: " + json.dumps(value).encode() + b"\n\n"
 
 
 _STOP = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-_LAST = _frame(_STOP) + b"data: [DONE]\n\n"
+_LAST = _encode_frame(_STOP) + b"data: [DONE]\n\n"
 
 
-def _whole(value: Any) -> bytes:
+def _encode_response(value: Any) -> bytes:
     body = json.dumps(value).encode()
     head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def _text_reply() -> dict[str, Any]:
+def _build_text_reply() -> dict[str, Any]:
     message = {"role": "assistant", "content": TEXT_CALL}
     return CALL | {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
 
 
-_CALL, _TEXT = _whole(CALL), _whole(_text_reply())
+_CALL, _TEXT = _encode_response(CALL), _encode_response(_build_text_reply())
 
 
 class _Upstream(asyncio.Protocol):
-    """Answers with a call; with a call in text where no tools are offered; or with a stream."""
+    """Replies with a call, with a call in text if the request has no tools, or with a stream."""
 
     pace = EVERY
 
@@ -117,15 +117,15 @@ class _Upstream(asyncio.Protocol):
         for number in range(CHUNKS):
             if self._transport.is_closing():
                 return
-            data = _chunk(number)
+            data = _build_chunk(number)
             write(b"%x\r\n%b\r\n" % (len(data), data))
             due = begin + (number + 1) * self.pace
             await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
         write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(_LAST), _LAST))
 
 
-def upstream(port: int, pace: str = "") -> None:
-    """A server that costs next to nothing."""
+def run_upstream(port: int, pace: str = "") -> None:
+    """Run a server that costs almost nothing."""
     import uvloop
 
     _Upstream.pace = float(pace or EVERY)
@@ -138,8 +138,8 @@ def upstream(port: int, pace: str = "") -> None:
     uvloop.run(serve())
 
 
-def proxy(port: int, url: str) -> None:
-    """Starlette and aiohttp with nothing between them; streams are decoded and encoded again."""
+def run_proxy(port: int, url: str) -> None:
+    """Run a proxy of Starlette and aiohttp that decodes and encodes streams."""
     import uvicorn
 
     aiohttp: Any = import_module("aiohttp")
@@ -174,8 +174,8 @@ def proxy(port: int, url: str) -> None:
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False)
 
 
-def pair(port: int, other: str, url: str, mode: str) -> None:
-    """Two gateways in one process: one without the inspector, and one with it."""
+def run_pair(port: int, other: str, url: str, mode: str) -> None:
+    """Run two gateways in one process, one of them with the inspector."""
     from toolspeak.config.settings import Config, InspectorSettings, ModelSettings, UpstreamSettings
     from toolspeak.gateway.app import Gateway
     from toolspeak.gateway.server import GatewayServer, event_loop_factory, tune_garbage_collector
@@ -202,4 +202,4 @@ def pair(port: int, other: str, url: str, mode: str) -> None:
 
 if __name__ == "__main__":
     kind, port, *rest = sys.argv[1:]
-    {"upstream": upstream, "proxy": proxy, "pair": pair}[kind](int(port), *rest)
+    {"upstream": run_upstream, "proxy": run_proxy, "pair": run_pair}[kind](int(port), *rest)

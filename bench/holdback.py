@@ -1,17 +1,17 @@
-"""How long prose waits in a stream, with the ladder on.
+"""Delay of prose in a stream, with recovery enabled.
 
     python -m bench.holdback [--json]
 
-Replies come in chunks of 4 characters, to a request that offers tools, and go through the parser
-and the ladder, as they do in the gateway. What counts is how many more characters have come by the
-time that a character leaves: 0 if it leaves at once. A token is 4 characters, and a model says 50
-of them in a second. Of every reply the character counts that waits longest; the tables have the
-median and the worst of that over the replies.
+Replies arrive in chunks of 4 characters, to a request that offers tools, and go through the parser
+and the holdback, as in the gateway. The delay of a character is the number of characters that
+arrive before it is sent: 0 if it is sent at once. A token is 4 characters, and a model writes 50 of
+them per second. The tables show the median and the longest delay over the replies, each with its
+longest delay.
 
-ordinary       answers that begin as no refusal does
-candidates     answers that begin as refusals do, and are none
-refusals       refusals, which wait for their end
-before a call  what is said before a call, a short one and one that writes a file
+ordinary       answers that do not begin like a refusal
+candidates     answers that begin like a refusal, but are not refusals
+refusals       refusals, which are held back to their end
+before a call  text before a call, a short one and one that writes a file
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ REQUEST = Request(
 
 
 class _Reader(ReplyReader):
-    """A reader whose native calls come as events."""
+    """A reader that passes native calls as events."""
 
     is_native_call = False
 
@@ -99,21 +99,21 @@ class _Reader(ReplyReader):
 
 
 class Waited(Struct, frozen=True):
-    """How many characters came while prose waited: over a set of replies."""
+    """The number of characters that arrived while prose was held back, over a set of replies."""
 
     median: float
     worst: int
     which: str
-    """The reply with the worst."""
+    """The reply with the longest delay."""
 
     @property
     def seconds(self) -> float:
-        """The worst, at the speed of a model."""
+        """The longest delay at the speed of a model."""
         return self.worst / CHUNK / TOKENS_A_SECOND
 
 
 class Row(Struct, frozen=True):
-    """What one dialect holds back."""
+    """The delays of one dialect."""
 
     dialect: str
     ordinary: Waited
@@ -123,8 +123,8 @@ class Row(Struct, frozen=True):
     before_a_long_call: Waited
 
 
-def said(text: str, call: ToolCall | None = None, dialect: str = NATIVE) -> list[Event]:
-    """What an upstream says, a token at a time: some text, and a call in the model's dialect."""
+def build_events(text: str, call: ToolCall | None = None, dialect: str = NATIVE) -> list[Event]:
+    """Return the events of a reply, a token at a time: some text, and a call in the dialect."""
     made: list[Event] = []
     if call and dialect == NATIVE:
         arguments = map(
@@ -137,7 +137,9 @@ def said(text: str, call: ToolCall | None = None, dialect: str = NATIVE) -> list
     return [Started(), *words, *made, Finish("calls" if made else "stop")]
 
 
-def left(events: Sequence[Event], dialect: str, *, ladder: bool) -> Iterator[tuple[int, str]]:
+def iter_released(
+    events: Sequence[Event], dialect: str, *, with_recovery: bool
+) -> Iterator[tuple[int, str]]:
     """Yield the text that is sent, and how many characters had arrived by then."""
     mode = NATIVE if dialect == NATIVE else "prompt"
     named = None if dialect == NATIVE else dialect
@@ -148,13 +150,13 @@ def left(events: Sequence[Event], dialect: str, *, ladder: bool) -> Iterator[tup
     pipeline.reader = reader
     came = 0
     for event in events:
-        came += _size(event)
+        came += _count_characters(event)
         reader.is_native_call = isinstance(event, (CallStart, ArgumentsDelta))
         extracted = reader.read_events([event])
-        for one in pipeline.receive(extracted) if ladder else extracted:
-            yield came, _text(one)
-    for one in _finish(steps) if ladder else ():
-        yield came, _text(one)
+        for one in pipeline.receive(extracted) if with_recovery else extracted:
+            yield came, _get_text(one)
+    for one in _finish(steps) if with_recovery else ():
+        yield came, _get_text(one)
 
 
 def _finish(steps: Steps[list[Event]]) -> list[Event]:
@@ -167,15 +169,15 @@ def _finish(steps: Steps[list[Event]]) -> list[Event]:
     raise AssertionError("a failed retry ends the reply")
 
 
-def waits(
-    text: str, dialect: str, call: ToolCall | None = None, *, ladder: bool = True
+def measure_waits(
+    text: str, dialect: str, call: ToolCall | None = None, *, with_recovery: bool = True
 ) -> list[int]:
-    """For every character of a text, before a call or without one: how many more had come by the
-    time it left. Without the ladder, that is what the parser alone holds back."""
-    events = said(text, call, dialect)
+    """Return, for each character, how many more had arrived by the time it was sent. Without
+    `with_recovery`, only the parser holds text back."""
+    events = build_events(text, call, dialect)
     found: list[int] = []
     at = 0
-    for came, words in left(events, dialect, ladder=ladder):
+    for came, words in iter_released(events, dialect, with_recovery=with_recovery):
         for character in words:
             # White space that only joins text and call does not leave.
             at = text.find(character, at) + 1
@@ -185,42 +187,43 @@ def waits(
     return found
 
 
-def _size(event: Event) -> int:
-    return len(_text(event)) + (len(event.json) if isinstance(event, ArgumentsDelta) else 0)
+def _count_characters(event: Event) -> int:
+    return len(_get_text(event)) + (len(event.json) if isinstance(event, ArgumentsDelta) else 0)
 
 
-def _text(event: Event) -> str:
+def _get_text(event: Event) -> str:
     return event.text if isinstance(event, TextDelta) else ""
 
 
-def over(replies: dict[str, str], dialect: str, call: ToolCall | None = None) -> Waited:
-    """The median and the worst of what these replies wait."""
-    longest = {name: max(waits(text, dialect, call), default=0) for name, text in replies.items()}
+def summarize_waits(replies: dict[str, str], dialect: str, call: ToolCall | None = None) -> Waited:
+    """Return the median and the longest delay of these replies."""
+    longest = {
+        name: max(measure_waits(text, dialect, call), default=0) for name, text in replies.items()
+    }
     which = max(longest, key=lambda name: longest[name])
     return Waited(statistics.median(longest.values()), longest[which], which)
 
 
 def measure(dialect: str) -> Row:
-    """What one dialect holds back."""
+    """Measure the delays of one dialect."""
     return Row(
         dialect,
-        over(ORDINARY, dialect),
-        over(CANDIDATES, dialect),
-        over(REFUSALS, dialect),
-        over(BEFORE_A_CALL, dialect, SHORT),
-        over(BEFORE_A_CALL, dialect, LONG),
+        summarize_waits(ORDINARY, dialect),
+        summarize_waits(CANDIDATES, dialect),
+        summarize_waits(REFUSALS, dialect),
+        summarize_waits(BEFORE_A_CALL, dialect, SHORT),
+        summarize_waits(BEFORE_A_CALL, dialect, LONG),
     )
 
 
-def measured() -> list[Row]:
-    """Every dialect, and the model's own calls."""
+def measure_all() -> list[Row]:
+    """Measure every dialect and native calls."""
     with Progress(transient=True, console=Console(stderr=True)) as progress:
         return [measure(name) for name in progress.track((NATIVE, *DIALECTS), description="")]
 
 
-def table(rows: Sequence[Row]) -> Table:
-    """Dialects that hold back the same of prose are one row, with the worst of what stands before
-    their calls."""
+def build_table(rows: Sequence[Row]) -> Table:
+    """Build a table with one row for all dialects with the same delays of prose."""
     shown = Table(title="Characters that prose waits: median, worst, and the worst in seconds")
     shown.add_column("dialect", max_width=40)
     for column in Row.__struct_fields__[1:]:
@@ -230,18 +233,18 @@ def table(rows: Sequence[Row]) -> Table:
         key = (row.ordinary, row.candidates, row.refusals)
         alike.setdefault(key, []).append(row)
     for prose, group in alike.items():
-        before = max((row.before_a_call for row in group), key=_worst)
-        long = max((row.before_a_long_call for row in group), key=_worst)
-        cells = map(_cell, (*prose, before, long))
+        before = max((row.before_a_call for row in group), key=_find_worst)
+        long = max((row.before_a_long_call for row in group), key=_find_worst)
+        cells = map(_format_cell, (*prose, before, long))
         shown.add_row(", ".join(row.dialect for row in group), *cells)
     return shown
 
 
-def _worst(found: Waited) -> int:
+def _find_worst(found: Waited) -> int:
     return found.worst
 
 
-def _cell(found: Waited) -> str:
+def _format_cell(found: Waited) -> str:
     return f"{found.median:g} {found.worst:>4} {found.seconds:>6.2f} s"
 
 
@@ -249,11 +252,11 @@ def main() -> int:
     options = argparse.ArgumentParser(description="How long prose waits in a stream.")
     options.add_argument("--json", action="store_true", help="print JSON")
     chosen = options.parse_args()
-    rows = measured()
+    rows = measure_all()
     if chosen.json:
         print(json.dumps(to_builtins(rows)))
         return 0
-    Console(width=None if sys.stdout.isatty() else 130).print(table(rows))
+    Console(width=None if sys.stdout.isatty() else 130).print(build_table(rows))
     print(
         f"{len(ORDINARY)} ordinary replies, {len(CANDIDATES)} candidates, {len(REFUSALS)} "
         f"refusals, {len(BEFORE_A_CALL)} before calls; chunks of {CHUNK}, "

@@ -1,4 +1,4 @@
-"""Replies that models give where tools are offered, and none of them is a call."""
+"""Replies without calls to requests that offer tools."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ ORDINARY: dict[str, str] = {
     "Russian": "В Осло сегодня 12 °C, вечером ожидается небольшой дождь.",
     "Arabic": "درجة الحرارة في أوسلو اليوم 12 درجة مئوية، مع أمطار خفيفة في المساء.",
 }
-"""Answers that begin as no refusal does."""
+"""Answers that do not begin like a refusal."""
 
 CANDIDATES: dict[str, str] = {
     "first person": "I looked at both files, and they differ only in their line endings.",
@@ -96,7 +96,7 @@ CANDIDATES: dict[str, str] = {
     )
     * 4,
 }
-"""Answers that begin as refusals do, and are none."""
+"""Answers that begin like a refusal, but are not refusals."""
 
 REFUSALS: dict[str, str] = {
     "no access": "I'm sorry, but I don't have access to real-time weather data.",
@@ -109,7 +109,7 @@ REFUSALS: dict[str, str] = {
         "for every hour, or at the app of your phone; both know Oslo well."
     ),
 }
-"""Refusals, false and honest: these wait for their end."""
+"""False and honest refusals, which are held back to their end."""
 
 BEFORE_A_CALL: dict[str, str] = {
     "nothing much": "Sure.",
@@ -123,4 +123,4 @@ BEFORE_A_CALL: dict[str, str] = {
     "German": "Ich sehe mir das Wetter in Oslo an.",
     "with code": "The command `ls < in.txt` shows nothing, so the weather has to be asked for.",
 }
-"""What models say before they make a call."""
+"""Texts before a call."""

@@ -1,4 +1,4 @@
-"""What the inspector costs while nobody looks: two gateways in one process, one with it.
+"""Cost of the inspector without a viewer: two gateways in one process, one with the inspector.
 
     python -m bench.inspector [--pairs 100] [--mode native|prompt]
 
@@ -22,18 +22,18 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench.gateway import TARGETS, Target, free_port, running
+from bench.gateway import TARGETS, Target, find_free_port, start_process
 
 _CORE, _LOAD_CORE = 0, min(1, (os.cpu_count() or 1) - 1)
 _BAR = 1.05
 _MODES = ("native", "prompt")
 _MOMENT = 0.2
-"""Seconds for which requests are made."""
+"""Duration of the load in seconds."""
 _FILLING = 16
 """How often all streams are asked for until no more of them are kept: memory that is taken for the
 first time has its price, too."""
 _PACE = 0.002
-"""Seconds between the pieces of a stream."""
+"""Seconds between the chunks of a stream."""
 
 
 class Row(Struct):
@@ -44,12 +44,12 @@ class Row(Struct):
     off: float
     on: float
     ratio: float
-    """The median of what the pairs say."""
+    """The median over the pairs."""
     error: float
-    """How far that may be off: the standard error."""
+    """The standard error of the median."""
 
 
-def _compared(
+def _compare_pairs(
     mode: str, figure: str, pairs: int, off: Callable[[], float], on: Callable[[], float]
 ) -> Row:
     costs: dict[bool, list[float]] = {False: [], True: []}
@@ -64,22 +64,22 @@ def _compared(
     return Row(mode, figure, without, with_it, statistics.median(ratios), error)
 
 
-def _measured(mode: str, url: str, pairs: int, progress: Progress) -> list[Row]:
-    ports = [free_port(), free_port()]
+def _measure_pairs(mode: str, url: str, pairs: int, progress: Progress) -> list[Row]:
+    ports = [find_free_port(), find_free_port()]
     command = [*TARGETS, "pair", *map(str, ports), url, mode]
     task = progress.add_task(mode, total=3)
-    with running(command, ports[1], _CORE) as (pid, start):
+    with start_process(command, ports[1], _CORE) as (pid, start):
         off, on = (Target(mode, port, pid, start) for port in ports)
         off.warm()
         on.warm()
         progress.advance(task)
-        requests = _compared(
+        requests = _compare_pairs(
             mode, "request", pairs, lambda: off.cpu_us(_MOMENT), lambda: on.cpu_us(_MOMENT)
         )
         progress.advance(task)
         for _ in range(_FILLING):
             on.chunk_us()
-        chunks = _compared(mode, "chunk", pairs, off.chunk_us, on.chunk_us)
+        chunks = _compare_pairs(mode, "chunk", pairs, off.chunk_us, on.chunk_us)
         progress.advance(task)
     return [requests, chunks]
 
@@ -90,15 +90,15 @@ def main() -> int:
     options.add_argument("--mode", choices=_MODES, action="append", help="both, if none is named")
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
-    port = free_port()
+    port = find_free_port()
     rows: list[Row] = []
     with (
-        running([*TARGETS, "upstream", str(port), str(_PACE)], port, _LOAD_CORE),
+        start_process([*TARGETS, "upstream", str(port), str(_PACE)], port, _LOAD_CORE),
         Progress(console=Console(stderr=True)) as progress,
     ):
         os.sched_setaffinity(0, {_LOAD_CORE})
         for mode in chosen.mode or _MODES:
-            rows += _measured(mode, f"http://127.0.0.1:{port}", chosen.pairs, progress)
+            rows += _measure_pairs(mode, f"http://127.0.0.1:{port}", chosen.pairs, progress)
     if chosen.json:
         print(json.dumps([structs.asdict(row) for row in rows]))
         return 0

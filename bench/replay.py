@@ -1,10 +1,10 @@
-"""What real models said, replayed: how many answers come out right, against the leaderboard's own
-decoders, which know which model spoke.
+"""Recorded answers of real models: share of correct answers, compared with the leaderboard's
+decoders, which know the model.
 
     TOOLSPEAK_CORPUS=… python -m bench.replay [--plot FILE] [--stream] [--model NAME] [--misses N]
 
 An answer is right if it holds the calls that the leaderboard accepts; an answer to a question that
-no tool can help with, if nothing was extracted. Nothing here knows which model spoke.
+no tool can help with, if nothing was extracted. Toolspeak is not told which model gave an answer.
 """
 
 from __future__ import annotations
@@ -31,49 +31,49 @@ from toolspeak.types import Trust
 TRUSTS: tuple[Trust, ...] = ("strict", "standard", "lenient")
 
 
-def load(corpus: Path, model: str) -> list[tuple[EvalQuestion, dict[str, Any]]]:
-    """Every question with what a model answered."""
+def read_answers(corpus: Path, model: str) -> list[tuple[EvalQuestion, dict[str, Any]]]:
+    """Return every question with a model's answer."""
     folder = corpus / "bfcl-replay"
     questions = {question.id: question for question in read_questions(folder / "questions.jsonl")}
     with (folder / "outputs" / f"{model}.jsonl").open() as lines:
         return [(questions[row["id"]], row) for row in map(json.loads, lines)]
 
 
-def extracted(
+def extract_calls(
     question: EvalQuestion, text: str, trust: Trust, size: int = 0
 ) -> tuple[ToolCall, ...]:
-    """The calls in an answer, if these tools were offered."""
+    """Return the calls in the answer to a question."""
     pieces = split_into_chunks(text, size) if size else [text]
     return parse(pieces, tools=as_tools(question.tools), trust=trust).calls
 
 
-def replay(job: tuple[Path, str, bool]) -> tuple[str, dict[str, list[float]], int]:
-    """One model's answers, by its name."""
+def replay_model(job: tuple[Path, str, bool]) -> tuple[str, dict[str, list[float]], int]:
+    """Score the answers of one model."""
     corpus, model, stream = job
-    return model, *scores_of(load(corpus, model), stream=stream)
+    return model, *score_answers(read_answers(corpus, model), stream=stream)
 
 
-def scores_of(
+def score_answers(
     rows: list[tuple[EvalQuestion, dict[str, Any]]],
     *,
     stream: bool,
     trusts: Sequence[Trust] = TRUSTS,
 ) -> tuple[dict[str, list[float]], int]:
-    """[calls right, relevance right] for each way, and how many answers come out otherwise when
-    they arrive in pieces."""
+    """Return [calls, relevance] for each trust, and the number of answers that differ when parsed
+    in chunks."""
     scores: dict[str, list[float]] = {
         "official": _score(rows, [row["official"] for _, row in rows])
     }
     different = 0
     for trust in trusts:
-        found = [extracted(question, row["text"], trust) for question, row in rows]
+        found = [extract_calls(question, row["text"], trust) for question, row in rows]
         right = [
             is_correct(question, calls) for (question, _), calls in zip(rows, found, strict=True)
         ]
         scores[trust] = _score(rows, right)
         if stream and trust == "lenient":
-            streamed = [extracted(question, row["text"], trust, 4) for question, row in rows]
-            different = sum(map(_differ, found, streamed))
+            streamed = [extract_calls(question, row["text"], trust, 4) for question, row in rows]
+            different = sum(map(_count_differences, found, streamed))
     return scores, different
 
 
@@ -84,17 +84,17 @@ def _score(rows: list[tuple[EvalQuestion, dict[str, Any]]], right: Sequence[bool
     return [sum(found) / len(found) for found in by_kind.values()]
 
 
-def _differ(one: tuple[ToolCall, ...], other: tuple[ToolCall, ...]) -> bool:
+def _count_differences(one: tuple[ToolCall, ...], other: tuple[ToolCall, ...]) -> bool:
     return [(c.name, c.arguments) for c in one] != [(c.name, c.arguments) for c in other]
 
 
-def models(corpus: Path) -> list[str]:
-    """The models whose answers were recorded."""
+def list_models(corpus: Path) -> list[str]:
+    """Return the models with recorded answers."""
     return sorted(path.stem for path in (corpus / "bfcl-replay" / "outputs").glob("*.jsonl"))
 
 
-def show(results: dict[str, dict[str, list[float]]]) -> Table:
-    """A table: calls right, relevance right, for each model and each way."""
+def build_table(results: dict[str, dict[str, list[float]]]) -> Table:
+    """Build a table of the scores of each model and trust."""
     ways = ("official", *TRUSTS)
     table = Table("model", *(f"{way}: {what}" for way in ways for what in ("calls", "relevance")))
     for model, scores in results.items():
@@ -105,12 +105,12 @@ def show(results: dict[str, dict[str, list[float]]]) -> Table:
 
 
 def mean(results: dict[str, dict[str, list[float]]], way: str, kind: int) -> float:
-    """The mean over the models."""
+    """Return the mean over the models."""
     return sum(scores[way][kind] for scores in results.values()) / len(results)
 
 
-def plot(results: dict[str, dict[str, list[float]]], path: str) -> None:
-    """A bar for each model's own decoder, and one for Toolspeak."""
+def draw_plot(results: dict[str, dict[str, list[float]]], path: str) -> None:
+    """Plot a bar for each model's own decoder and one for Toolspeak."""
     # Not among the tools for development: only this chart needs it.
     import_module("matplotlib").use("Agg")
     pyplot = import_module("matplotlib.pyplot")
@@ -133,10 +133,10 @@ def plot(results: dict[str, dict[str, list[float]]], path: str) -> None:
     figure.savefig(path, dpi=150)
 
 
-def misses(corpus: Path, model: str, most: int) -> None:
-    """Answers that the model's own decoder reads and we do not, and calls that nobody asked for."""
+def print_misses(corpus: Path, model: str, most: int) -> None:
+    """Print answers that only the model's own decoder parses, and calls that were not asked for."""
     shown = 0
-    for question, row in load(corpus, model):
+    for question, row in read_answers(corpus, model):
         reply = parse([row["text"]], tools=as_tools(question.tools), trust="lenient")
         if is_correct(question, reply.calls) or shown >= most:
             continue
@@ -162,26 +162,26 @@ def main() -> int:
         print("TOOLSPEAK_CORPUS does not name the folder of recorded answers", file=sys.stderr)
         return 2
     corpus = Path(folder)
-    names = chosen.model or models(corpus)
+    names = chosen.model or list_models(corpus)
     if chosen.misses:
         for name in names:
-            misses(corpus, name, chosen.misses)
+            print_misses(corpus, name, chosen.misses)
         return 0
     results: dict[str, dict[str, list[float]]] = {}
     different = 0
     with Progress(console=Console(stderr=True)) as progress, Pool() as pool:
         task = progress.add_task("replaying", total=len(names))
         jobs = [(corpus, name, chosen.stream) for name in names]
-        for name, scores, unlike in pool.imap_unordered(replay, jobs):
+        for name, scores, unlike in pool.imap_unordered(replay_model, jobs):
             results[name] = scores
             different += unlike
             progress.advance(task)
     results = dict(sorted(results.items()))
-    Console(width=140).print(show(results))
+    Console(width=140).print(build_table(results))
     if chosen.stream:
         print(f"{different} answers come out otherwise in pieces of 4 characters")
     if chosen.plot:
-        plot(results, chosen.plot)
+        draw_plot(results, chosen.plot)
     if chosen.json:
         Path(chosen.json).write_text(json.dumps(results, indent=2))
     return 0

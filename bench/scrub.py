@@ -1,8 +1,8 @@
-"""How fast secrets are taken out of a log: whole, in chunks, and with many secrets in it.
+"""Speed of scrubbing secrets from a log: whole, in chunks, and with many secrets.
 
     python -m bench.scrub
 
-Each text has ten million characters. The last rows are the plain cost of going through one at all.
+Each text has ten million characters. The last rows are the cost of simple scans of the same text.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from toolspeak.testing import split_into_chunks
 
 SIZE = 10_000_000
 BAR = 20.0
-"""Millions of characters each second, of a log as they are."""
+"""Millions of characters per second, for a typical log."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
-def _requests(chance: random.Random) -> str:
+def _write_requests(chance: random.Random) -> str:
     return (
         f"2026-05-{chance.randint(1, 28):02} 12:{chance.randint(0, 59):02}:07,123 INFO  "
         f"[worker-{chance.randint(1, 9)}] app.requests: GET /api/items/{chance.randint(1, 9999)} "
@@ -33,32 +33,32 @@ def _requests(chance: random.Random) -> str:
     )
 
 
-def _structured(chance: random.Random) -> str:
+def _write_structured(chance: random.Random) -> str:
     return (
         f'{{"level":"info","ts":{chance.random() * 1e9:.3f},"caller":"cache.go","msg":"refreshed",'
         f'"keys":{chance.randint(1, 99)},"trace":"{chance.getrandbits(128):032x}"}}'
     )
 
 
-def _kernel(chance: random.Random) -> str:
+def _write_kernel(chance: random.Random) -> str:
     return (
         f"May 12 08:12:{chance.randint(0, 59):02} host-{chance.randint(1, 9)} kernel: "
         f"[{chance.random() * 1e5:.6f}] eth0: link up, passing {chance.randint(1, 99)} packets"
     )
 
 
-def _trace(chance: random.Random) -> str:
+def _write_trace(chance: random.Random) -> str:
     line = chance.randint(1, 400)
     return f"    at com.example.AuthenticationFilter.doFilter(AuthenticationFilter.java:{line})"
 
 
-def _model(chance: random.Random) -> str:
+def _write_model(chance: random.Random) -> str:
     return (
         f"WARN max_tokens=4096 token count {chance.randint(1, 9999)} at https://example.org/v1/chat"
     )
 
 
-def _secret(chance: random.Random) -> str:
+def _write_secret(chance: random.Random) -> str:
     value = "".join(chance.choices(_LETTERS, k=36))
     return chance.choice(
         [
@@ -70,23 +70,28 @@ def _secret(chance: random.Random) -> str:
     )
 
 
-_LINES = [_requests] * 8 + [_structured] * 6 + [_kernel] * 4 + [_trace, _model]
+_LINES = (
+    [_write_requests] * 8
+    + [_write_structured] * 6
+    + [_write_kernel] * 4
+    + [_write_trace, _write_model]
+)
 
 
-def log(secrets: float) -> str:
-    """Ten million characters of which so many lines have secrets."""
+def write_log(secrets: float) -> str:
+    """Return ten million characters, with secrets in this share of the lines."""
     chance = random.Random(1)
     lines: list[str] = []
     size = 0
     while size < SIZE:
-        make = _secret if chance.random() < secrets else chance.choice(_LINES)
+        make = _write_secret if chance.random() < secrets else chance.choice(_LINES)
         lines.append(make(chance))
         size += len(lines[-1]) + 1
     return "\n".join(lines)[:SIZE]
 
 
-def cost(run: Callable[[], object]) -> float:
-    """Seconds of CPU: the best of three, because machines are busy."""
+def measure_cpu(run: Callable[[], object]) -> float:
+    """Return seconds of CPU: the best of three rounds, as machines are busy."""
     best = float("inf")
     for _ in range(3):
         start = time.process_time()
@@ -95,20 +100,23 @@ def cost(run: Callable[[], object]) -> float:
     return best
 
 
-def streamed(text: str, size: int) -> int:
-    """The same text in chunks; nothing of it is kept."""
+def scrub_in_chunks(text: str, size: int) -> int:
+    """Scrub a text in chunks and discard the result."""
     scrubber = Scrubber()
     return sum(len(scrubber.feed(chunk)) for chunk in split_into_chunks(text, size)) + len(
         scrubber.finish()
     )
 
 
-def _texts() -> Iterator[tuple[str, str]]:
-    yield "a log without secrets", log(0)
-    yield "a log, a secret in each thousandth line", log(0.001)
-    yield "a log, a secret in each tenth line", log(0.1)
-    yield "nothing but secrets", log(1)
-    yield "the first log, with characters beyond Latin", log(0).replace("worker", "Arbeiter „€“")
+def _build_texts() -> Iterator[tuple[str, str]]:
+    yield "a log without secrets", write_log(0)
+    yield "a log, a secret in each thousandth line", write_log(0.001)
+    yield "a log, a secret in each tenth line", write_log(0.1)
+    yield "nothing but secrets", write_log(1)
+    yield (
+        "the first log, with characters beyond Latin",
+        write_log(0).replace("worker", "Arbeiter „€“"),
+    )
 
 
 def main() -> int:
@@ -116,16 +124,18 @@ def main() -> int:
     rates: list[float] = []
 
     def measure(name: str, text: str, run: Callable[[], object], found: str = "") -> None:
-        seconds = cost(run)
+        seconds = measure_cpu(run)
         rates.append(len(text) / seconds / 1e6)
         table.add_row(name, found, f"{seconds:.2f}", f"{rates[-1]:.1f}")
 
-    for name, text in _texts():
+    for name, text in _build_texts():
         measure(name, text, lambda text=text: scrub(text), f"{len(scrub(text).findings):,}")
-    text = log(0.001)
+    text = write_log(0.001)
     table.add_section()
     for size in (100, 4_000, 65_536):
-        measure(f"the second log, in chunks of {size:,}", text, lambda n=size: streamed(text, n))
+        measure(
+            f"the second log, in chunks of {size:,}", text, lambda n=size: scrub_in_chunks(text, n)
+        )
     table.add_section()
     measure("lower()", text, text.lower)
     words = re.compile("(?i)token|key|pass|secret|auth|cookie")

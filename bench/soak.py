@@ -1,4 +1,4 @@
-"""Many streamed conversations at once, for a while: no error, nothing lost, and memory stays flat.
+"""Many concurrent streams for a while: without errors or lost text, and with constant memory.
 
     python -m bench.soak [--clients 200] [--seconds 60]
 
@@ -18,27 +18,35 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from bench.gateway import TARGETS, cpu_of, free_port, request, rss_of, running, targets
+from bench.gateway import (
+    TARGETS,
+    build_request,
+    find_free_port,
+    iter_targets,
+    read_cpu_seconds,
+    read_memory,
+    start_process,
+)
 from bench.gateway_targets import CHUNKS
 
 _PACE = 0.03
-"""Seconds between two pieces of a stream: as fast as a good local model."""
+"""Seconds between two chunks: the speed of a good local model."""
 _EXPECTED = "".join(f"word {number} " for number in range(CHUNKS))
 
 
 class Soak:
-    """What has happened so far."""
+    """The counts so far."""
 
     def __init__(self) -> None:
         self.conversations = 0
         self.problems: list[str] = []
 
     async def client(self, port: int, until: float) -> None:
-        """One client that asks again and again, on one connection."""
+        """Run a client that sends requests on one connection."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**20)
         while time.perf_counter() < until:
-            writer.write(request(stream=True))
-            problem = await _problem_with(reader)
+            writer.write(build_request(stream=True))
+            problem = await _find_problem(reader)
             if problem:
                 self.problems.append(problem)
                 break
@@ -46,8 +54,8 @@ class Soak:
         writer.close()
 
 
-async def _problem_with(reader: asyncio.StreamReader) -> str:
-    """What is wrong with a reply; nothing, as a rule."""
+async def _find_problem(reader: asyncio.StreamReader) -> str:
+    """Return the problem with a reply, or ""."""
     head = await reader.readuntil(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 200"):
         return head.decode("latin-1")
@@ -72,7 +80,7 @@ async def _run(port: int, pid: int, clients: int, seconds: float) -> tuple[Soak,
         task = progress.add_task("soaking", total=seconds)
         while not all(one.done() for one in tasks):
             await asyncio.sleep(1)
-            memory.append(rss_of(pid))
+            memory.append(read_memory(pid))
             progress.advance(task, 1)
     await asyncio.gather(*tasks)
     return soak, memory
@@ -83,16 +91,16 @@ def main() -> int:
     options.add_argument("--clients", type=int, default=200)
     options.add_argument("--seconds", type=float, default=60)
     chosen = options.parse_args()
-    port = free_port()
-    slow = running([*TARGETS, "upstream", str(port), str(_PACE)], port, 1)
+    port = find_free_port()
+    slow = start_process([*TARGETS, "upstream", str(port), str(_PACE)], port, 1)
     with tempfile.TemporaryDirectory() as folder, slow:
-        rows = targets(f"http://127.0.0.1:{port}", Path(folder), None)
+        rows = iter_targets(f"http://127.0.0.1:{port}", Path(folder), None)
         _, own_port, command = next(row for row in rows if "native" in row[0])
-        with running(command, own_port, 0) as (pid, _):
-            idle, before = rss_of(pid), cpu_of(pid)
+        with start_process(command, own_port, 0) as (pid, _):
+            idle, before = read_memory(pid), read_cpu_seconds(pid)
             began = time.perf_counter()
             soak, memory = asyncio.run(_run(own_port, pid, chosen.clients, chosen.seconds))
-            cpu = (cpu_of(pid) - before) / (time.perf_counter() - began)
+            cpu = (read_cpu_seconds(pid) - before) / (time.perf_counter() - began)
     third = max(1, len(memory) // 3)
     early, late = max(memory[:third]), max(memory[-third:])
     Console().print(

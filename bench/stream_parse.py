@@ -1,4 +1,4 @@
-"""What parsing costs: CPU for each character as the text grows, and against a bare scanner.
+"""Cost of parsing: CPU per character as the text grows, and compared with a bare scanner.
 
     python -m bench.stream_parse [--json]
 
@@ -45,8 +45,8 @@ LINES = (
 _TOKEN = re.compile(r'["\\{}\[\]]')
 
 
-def message(dialect: str, size: int) -> str:
-    """Some prose and one call with `size` characters of source code."""
+def build_message(dialect: str, size: int) -> str:
+    """Return prose and one call with `size` characters of source code."""
     content = (LINES * (size // len(LINES) + 1))[:size]
     call = ToolCall(
         id="a1b2c3d4e", name="write_file", arguments={"path": "area.py", "content": content}
@@ -54,7 +54,7 @@ def message(dialect: str, size: int) -> str:
     return "I will write the file now.\n" + render_calls(dialect, [call], [TOOL])
 
 
-def bare_scanner(pieces: Sequence[str]) -> int:
+def scan_braces(pieces: Sequence[str]) -> int:
     """Track strings and brackets, and nothing else."""
     depth, in_string, escaped = 0, False, False
     kept: list[str] = []
@@ -80,7 +80,7 @@ def bare_scanner(pieces: Sequence[str]) -> int:
 
 
 def parse_stream(pieces: Sequence[str], dialect: str) -> None:
-    """The parser over the same pieces."""
+    """Parse the same chunks."""
     found = parse_to_events(pieces, dialect=dialect, tools=[TOOL])
     assert len(fold(found).calls) == 1
 
@@ -91,8 +91,8 @@ def find_and_decode(text: str) -> str:
     return json.dumps(json.loads(text[start + len("<tool_call>") : end]))
 
 
-def cpu(run: Callable[..., Any], *arguments: Any, repeat: int) -> float:
-    """Median CPU seconds."""
+def measure_cpu(run: Callable[..., Any], *arguments: Any, repeat: int) -> float:
+    """Return the median CPU seconds."""
     times: list[float] = []
     for _ in range(repeat):
         start = time.process_time()
@@ -108,11 +108,11 @@ def measure_streams() -> list[dict[str, Any]]:
         for dialect in DIALECTS:
             row: dict[str, Any] = {"dialect": dialect}
             for size in SIZES:
-                text = message(dialect, size * 1024)
+                text = build_message(dialect, size * 1024)
                 pieces = list(split_into_chunks(text, CHUNK))
                 repeat = 15 if size < 64 else 5
-                bare = cpu(bare_scanner, pieces, repeat=repeat)
-                ours = cpu(parse_stream, pieces, dialect, repeat=repeat)
+                bare = measure_cpu(scan_braces, pieces, repeat=repeat)
+                ours = measure_cpu(parse_stream, pieces, dialect, repeat=repeat)
                 row[f"{size} KB"] = ours / len(text) * 1e9
                 row["scanner"] = ours / bare
                 progress.advance(task)
@@ -122,10 +122,10 @@ def measure_streams() -> list[dict[str, Any]]:
 
 
 def measure_whole() -> dict[str, float]:
-    text = message("hermes", 100_000)
-    base = cpu(find_and_decode, text, repeat=25)
-    named = cpu(parse_stream, [text], "hermes", repeat=25)
-    auto = cpu(parse_stream, [text], "auto", repeat=25)
+    text = build_message("hermes", 100_000)
+    base = measure_cpu(find_and_decode, text, repeat=25)
+    named = measure_cpu(parse_stream, [text], "hermes", repeat=25)
+    auto = measure_cpu(parse_stream, [text], "auto", repeat=25)
     return {"find+loads+dumps µs": base * 1e6, "named": named / base, "auto": auto / base}
 
 

@@ -1,4 +1,4 @@
-"""What it costs to pass requests and streams from one API to another.
+"""Cost of converting requests and streams from one API to another.
 
 Prints CPU times, each beside the same work through the pydantic models of a vendor's SDK.
 """
@@ -22,9 +22,9 @@ _TOOLS, _BYTES, _DELTAS = 40, 100_000, 2000
 _PATIENCE = 0.5
 
 
-def request_body(tools: int = _TOOLS, size: int = _BYTES) -> dict[str, Any]:
-    """A chat request as agents send them: many tools with rich schemas, and some history."""
-    declared = [{"type": "function", "function": _function(index)} for index in range(tools)]
+def build_request_body(tools: int = _TOOLS, size: int = _BYTES) -> dict[str, Any]:
+    """Return a request like those of agents: many tools with rich schemas, and some history."""
+    declared = [{"type": "function", "function": _build_function(index)} for index in range(tools)]
     messages: list[dict[str, Any]] = [{"role": "system", "content": "You are an agent. " * 200}]
     turn = 0
     while len(json.dumps({"messages": messages, "tools": declared})) < size:
@@ -41,7 +41,7 @@ def request_body(tools: int = _TOOLS, size: int = _BYTES) -> dict[str, Any]:
     return {"model": "m", "messages": messages, "tools": declared, "stream": True}
 
 
-def _function(index: int) -> dict[str, Any]:
+def _build_function(index: int) -> dict[str, Any]:
     text = "What this parameter is for, and which values it takes, in a sentence or two. "
     properties = {
         f"parameter_{number}": {"type": kind, "description": text}
@@ -51,8 +51,8 @@ def _function(index: int) -> dict[str, Any]:
     return {"name": f"tool_{index}", "description": text * 4, "parameters": schema}
 
 
-def microseconds(work: Callable[[], object], runs: int = 1) -> float:
-    """The CPU time of one run, as the best of what fits into half a second."""
+def measure_microseconds(work: Callable[[], object], runs: int = 1) -> float:
+    """Return the CPU microseconds of one run: the best of those in half a second."""
     best, spent = float("inf"), 0.0
     work()
     while spent < _PATIENCE:
@@ -63,14 +63,14 @@ def microseconds(work: Callable[[], object], runs: int = 1) -> float:
     return best / runs * 1e6
 
 
-def stream_of(wire: str, deltas: int) -> list[bytes]:
-    """The chunks of a stream of short pieces of text."""
+def build_stream(wire: str, deltas: int) -> list[bytes]:
+    """Return a stream of short chunks of text."""
     encoder = WIRES[wire].stream_encoder(Envelope(Request(model="m", messages=())))
     return [encoder.feed(TextDelta("word ")) for _ in range(deltas)]
 
 
-def relay(chunks: list[bytes], upstream: str, client: str) -> Callable[[], object]:
-    """Decode every chunk and encode what it says."""
+def relay_stream(chunks: list[bytes], upstream: str, client: str) -> Callable[[], object]:
+    """Decode every chunk and encode its events."""
 
     def work() -> None:
         decoder = StreamDecoder(WIRES[upstream])
@@ -82,9 +82,9 @@ def relay(chunks: list[bytes], upstream: str, client: str) -> Callable[[], objec
     return work
 
 
-def rows() -> list[tuple[str, float, float | None]]:
-    """(What, our microseconds, those of the SDK's models)."""
-    body = encode_json(request_body())
+def measure_rows() -> list[tuple[str, float, float | None]]:
+    """Yield (label, microseconds of Toolspeak, microseconds of the SDK's models)."""
+    body = encode_json(build_request_body())
     found: list[tuple[str, float, float | None]] = []
     for upstream in WIRES:
 
@@ -92,19 +92,19 @@ def rows() -> list[tuple[str, float, float | None]]:
             request = WIRES["openai_chat"].decode_request(decode_json(body))
             return encode_json(WIRES[upstream].encode_request(request).body)
 
-        sdk = _sdk_request(body) if upstream == "anthropic" else None
-        found.append((f"request, openai_chat to {upstream}", microseconds(pass_on), sdk))
+        sdk = _convert_with_sdk(body) if upstream == "anthropic" else None
+        found.append((f"request, openai_chat to {upstream}", measure_microseconds(pass_on), sdk))
     for upstream in WIRES:
         for client in WIRES:
-            chunks = stream_of(upstream, _DELTAS)
-            cost = microseconds(relay(chunks, upstream, client), _DELTAS)
-            sdk = _sdk_deltas() if (upstream, client) == ("openai_chat", "anthropic") else None
+            chunks = build_stream(upstream, _DELTAS)
+            cost = measure_microseconds(relay_stream(chunks, upstream, client), _DELTAS)
+            sdk = _relay_with_sdk() if (upstream, client) == ("openai_chat", "anthropic") else None
             found.append((f"text delta, {upstream} to {client}", cost, sdk))
     return found
 
 
-def _sdk_request(body: bytes) -> float:
-    """The same request read as the SDK's parameters and written as another's tools and messages."""
+def _convert_with_sdk(body: bytes) -> float:
+    """Validate the request as one SDK's parameters and write another's tools and messages."""
     from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
     from pydantic import TypeAdapter
 
@@ -116,15 +116,15 @@ def _sdk_request(body: bytes) -> float:
         read = messages.validate_python(decoded["messages"])
         return messages.dump_json(read) + tools.dump_json(tools.validate_python(decoded["tools"]))
 
-    return microseconds(work)
+    return measure_microseconds(work)
 
 
-def _sdk_deltas() -> float:
-    """Each chunk read as the one SDK's model, and the other's model of the same written."""
+def _relay_with_sdk() -> float:
+    """Validate each chunk as one SDK's model and write the other SDK's model."""
     from anthropic.types import RawContentBlockDeltaEvent
     from openai.types.chat import ChatCompletionChunk
 
-    encoded = [chunk[6:] for chunk in stream_of("openai_chat", _DELTAS)[1:]]
+    encoded = [chunk[6:] for chunk in build_stream("openai_chat", _DELTAS)[1:]]
 
     def work() -> None:
         for data in encoded:
@@ -133,15 +133,15 @@ def _sdk_deltas() -> float:
             event = {"type": "content_block_delta", "index": 0, "delta": delta}
             RawContentBlockDeltaEvent.model_validate(event).model_dump_json()
 
-    return microseconds(work, len(encoded))
+    return measure_microseconds(work, len(encoded))
 
 
 def main() -> int:
     table = Table("", "toolspeak", "SDK models", "ratio", title="CPU, microseconds")
-    for what, ours, theirs in rows():
+    for what, ours, theirs in measure_rows():
         ratio = f"{ours / theirs:.2f}" if theirs else ""
         table.add_row(what, f"{ours:.1f}", f"{theirs:.1f}" if theirs else "", ratio)
-    size = len(encode_json(request_body()))
+    size = len(encode_json(build_request_body()))
     console = Console(width=100 if not sys.stdout.isatty() else None)
     console.print(table)
     console.print(f"A request has {size:,} bytes and {_TOOLS} tools.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from statistics import mean
 
-from bench.replay import load, models, scores_of
+from bench.replay import list_models, read_answers, score_answers
 
 from tests.support import get_corpus_folder
 
@@ -17,9 +17,9 @@ EVERY = 10
 def test_recorded_answers_sample_reaches_minimum_scores() -> None:
     calls: list[float] = []
     relevance: list[float] = []
-    for model in models(get_corpus_folder()):
-        rows = load(get_corpus_folder(), model)[::EVERY]
-        scores, different = scores_of(rows, stream=True, trusts=["lenient"])
+    for model in list_models(get_corpus_folder()):
+        rows = read_answers(get_corpus_folder(), model)[::EVERY]
+        scores, different = score_answers(rows, stream=True, trusts=["lenient"])
         assert not different, f"{model}: answers differ when parsed in chunks"
         assert scores["lenient"][0] >= scores["official"][0] - 0.02, model
         calls.append(scores["lenient"][0])

@@ -13,7 +13,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from .calls.drafts import new_call_id, read_drafts
 from .calls.lenient_json import MAX_DEPTH
@@ -62,6 +62,7 @@ def extract(
     rejected.
     """
     declared = as_tools(tools)
+    decoded: list[Event]
     decoded = [TextDelta(reply)] if isinstance(reply, str) else decode_response(reply, new_id)
     if any(isinstance(event, (CallEnd, CallRejected)) for event in decoded):
         toolset = None if declared is None else Toolset(declared)
@@ -207,7 +208,7 @@ def _find_wire(response: Json) -> tuple[str, Json]:
     return "openai_chat", {"choices": [{"message": _normalize_message(response)}]}
 
 
-def _is_list_of_objects(value: Any) -> bool:
+def _is_list_of_objects(value: Any) -> TypeGuard[list[Json]]:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 

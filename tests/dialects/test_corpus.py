@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.dialect_cases import is_right, kind_of, options_of, rows
+from bench.dialect_cases import build_options, get_kind, is_right, read_rows
 
 from tests.support import get_corpus_folder, to_comparable
 from toolspeak.testing import parse, split_into_chunks
@@ -31,8 +31,8 @@ def list_known_misses(mode: str) -> dict[str, str]:
 @cache
 def parse_rows(mode: str, how: str = "made") -> tuple[tuple[dict[str, Any], bool], ...]:
     found: list[tuple[dict[str, Any], bool]] = []
-    for dialect, row in rows(get_corpus_folder()):
-        options = options_of(row, dialect if mode == "named" else mode, how)
+    for dialect, row in read_rows(get_corpus_folder()):
+        options = build_options(row, dialect if mode == "named" else mode, how)
         found.append((row, is_right(row, parse([row["text"]], **options))))
     return tuple(found)
 
@@ -47,7 +47,7 @@ def test_misses_are_exactly_the_listed_ones(mode: str) -> None:
 @pytest.mark.parametrize(("kind", "mode"), BARS)
 def test_share_of_right_rows_reaches_the_bar(kind: str, mode: str) -> None:
     """The tools only give types here; `test_misses_are_exactly_the_listed_ones` has all checks."""
-    rated = [right for row, right in parse_rows(mode, "read") if kind_of(row) == kind]
+    rated = [right for row, right in parse_rows(mode, "read") if get_kind(row) == kind]
     assert sum(rated) / len(rated) >= BARS[kind, mode]
 
 
@@ -63,8 +63,10 @@ def test_row_read_wrongly_is_wrong_with_all_checks_too(mode: str) -> None:
 def test_row_in_chunks_of_any_size_is_read_alike(
     mode: str, arguments: str, sizes: tuple[int, ...]
 ) -> None:
-    for dialect, row in rows(get_corpus_folder()):
-        options = options_of(row, dialect if mode == "named" else mode) | {"arguments": arguments}
+    for dialect, row in read_rows(get_corpus_folder()):
+        options = build_options(row, dialect if mode == "named" else mode) | {
+            "arguments": arguments
+        }
         whole = to_comparable(parse([row["text"]], **options))
         for size in sizes:
             assert to_comparable(parse(split_into_chunks(row["text"], size), **options)) == whole, (
@@ -76,8 +78,8 @@ def test_row_in_chunks_of_any_size_is_read_alike(
 @pytest.mark.parametrize("mode", ["named", "auto"])
 def test_row_cut_off_anywhere_does_not_raise(mode: str) -> None:
     seen: set[object] = set()
-    for dialect, row in rows(get_corpus_folder()):
-        options = options_of(row, dialect if mode == "named" else mode)
+    for dialect, row in read_rows(get_corpus_folder()):
+        options = build_options(row, dialect if mode == "named" else mode)
         text = row["text"][:400]
         key = (options["dialect"], repr(row.get("tools")), options["reasoning_open"])
         for end in range(len(text)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bench.holdback import CHUNK, LONG, NATIVE, TOOLS, waits
+from bench.holdback import CHUNK, LONG, NATIVE, TOOLS, measure_waits
 from bench.holdback_replies import BEFORE_A_CALL, CANDIDATES, ORDINARY, REFUSALS
 
 from toolspeak import DIALECTS
@@ -37,16 +37,16 @@ def test_ordinary_text_is_held_only_for_markers(dialect: str) -> None:
     for name, text in ORDINARY.items():
         if dialect in FENCED and "```json" in text:
             continue
-        found = waits(text, dialect)
+        found = measure_waits(text, dialect)
         assert len(found) == len(text), name
         if begins_freely(text):
-            assert found == waits(text, dialect, ladder=False), name
+            assert found == measure_waits(text, dialect, ladder=False), name
         assert max(found) <= longest_marker(dialect), name
 
 
 def test_plain_sentences_are_sent_at_once() -> None:
     for name in ("a greeting", "one sentence", "a paragraph", "a long text", "German", "Chinese"):
-        found = waits(ORDINARY[name], "tagged")
+        found = measure_waits(ORDINARY[name], "tagged")
         assert max(found) <= CHUNK, name
         assert found.count(0) > len(found) * 0.95, name
 
@@ -55,20 +55,20 @@ def test_plain_sentences_are_sent_at_once() -> None:
 def test_possible_refusal_is_decided_within_the_limit(dialect: str) -> None:
     most = MAX_UNDECIDED + longest_marker(dialect)
     for name, text in CANDIDATES.items():
-        found = waits(text, dialect)
+        found = measure_waits(text, dialect)
         assert len(found) == len(text), name
         assert max(found) <= most, name
 
 
 def test_refusal_is_held_to_its_end() -> None:
     for name, text in REFUSALS.items():
-        assert waits(text, NATIVE)[0] == len(text) - CHUNK, name
+        assert measure_waits(text, NATIVE)[0] == len(text) - CHUNK, name
 
 
 @pytest.mark.parametrize("dialect", MODES)
 def test_text_before_a_long_call_is_sent_before_it(dialect: str) -> None:
     for name, text in BEFORE_A_CALL.items():
         if begins_freely(text):
-            found = waits(text, dialect, LONG)
+            found = measure_waits(text, dialect, LONG)
             assert len(found) >= len(text.rstrip()), name
             assert max(found) <= longest_marker(dialect), name

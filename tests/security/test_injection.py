@@ -15,9 +15,9 @@ from bench.injection import (
     TOOLS,
     TRUSTS,
     Payload,
-    executed,
-    payloads_of,
-    some_payloads,
+    find_execution,
+    iter_dialect_payloads,
+    select_payloads,
 )
 
 from toolspeak import (
@@ -33,45 +33,45 @@ from toolspeak import (
 )
 from toolspeak.security.echo_guard import decode_layers
 
-SOME = some_payloads()
+SOME = select_payloads()
 IDS = [payload.dialect for payload in SOME]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_echo_in_any_carrier_is_not_executed(dialect: str) -> None:
-    found = list(payloads_of(dialect))
+    found = list(iter_dialect_payloads(dialect))
     assert len(found) == len(CARRIERS)
     for payload in found:
         for trust in TRUSTS:
-            assert not executed(payload, GUARDED["repeats it"], trust), payload.carrier
+            assert not find_execution(payload, GUARDED["repeats it"], trust), payload.carrier
 
 
 @pytest.mark.parametrize("payload", SOME, ids=IDS)
 def test_echo_in_any_spelling_is_not_executed(payload: Payload) -> None:
     for trust in TRUSTS:
         for kind, says in GUARDED.items():
-            assert not executed(payload, says, trust), (trust, kind)
+            assert not find_execution(payload, says, trust), (trust, kind)
 
 
 @pytest.mark.parametrize("payload", SOME, ids=IDS)
 def test_echo_without_the_guard_is_executed(payload: Payload) -> None:
     """Without the guard the tests above fail, so they test the guard."""
-    assert executed(payload, GUARDED["repeats it"], "standard", guard=False)
+    assert find_execution(payload, GUARDED["repeats it"], "standard", guard=False)
 
 
 @pytest.mark.parametrize("payload", SOME, ids=IDS)
 def test_call_that_is_only_shown_is_not_executed(payload: Payload) -> None:
     for kind, says in SHOWN.items():
         for trust in TRUSTS[:2]:
-            assert not executed(payload, says, trust, guard=False), (kind, trust)
-            assert not executed(payload, says, trust), (kind, trust)
+            assert not find_execution(payload, says, trust, guard=False), (kind, trust)
+            assert not find_execution(payload, says, trust), (kind, trust)
         assert extract(says(payload), tools=TOOLS).text, kind
 
 
 @pytest.mark.parametrize("kind", ["changes an argument", "follows a request in plain words"])
 def test_paraphrase_is_executed(kind: str) -> None:
     """If this fails, the table in docs/security.md is wrong."""
-    assert all(executed(payload, BEYOND[kind], "standard") for payload in SOME)
+    assert all(find_execution(payload, BEYOND[kind], "standard") for payload in SOME)
 
 
 def test_document_in_the_users_message_is_untrusted() -> None:

@@ -109,7 +109,7 @@ class CallResolver:
     ) -> CheckedCall:
         """Check a draft without giving it an id. `declared_only` overrides `types_only`."""
         if draft.problem:
-            return rejected("malformed", draft.problem, draft.name, raw=source)
+            return reject_call("malformed", draft.problem, draft.name, raw=source)
         types_only = self.types_only and not declared_only
         arguments, problem, repairs = decode_arguments(draft)
         name, notes = self._resolve_name(draft.name, arguments)
@@ -117,11 +117,11 @@ class CallResolver:
             unknown = self._describe_unknown(draft.name)
             name = strip_name_prefix(draft.name)
             if not types_only or not name:
-                return rejected("unknown-tool", unknown, draft.name, raw=source)
+                return reject_call("unknown-tool", unknown, draft.name, raw=source)
             correction = _note_correction(draft.name, name)
             notes = (*correction, Note("unknown-tool", unknown, source[:MAX_QUOTE]))
         if arguments is None:
-            return rejected("undecodable-arguments", problem, name, "$.arguments", source)
+            return reject_call("undecodable-arguments", problem, name, "$.arguments", source)
         if draft.repairs or repairs:
             notes += _note_repairs((*draft.repairs, *repairs), source)
         checked = CheckedCall(name, arguments, notes)
@@ -137,7 +137,7 @@ class CallResolver:
         """Give a checked call its id, unless it repeats an earlier call with the same id.
         `claimed_id` is the id that was claimed when the call started to stream."""
         if self.ids.is_repeated(wanted_id, checked.name, checked.arguments):
-            return repetition(raw)
+            return drop_repetition(raw)
         call_id, notes = claimed_id, checked.notes
         if not call_id:
             call_id, replaced = self.claim_id(wanted_id)
@@ -169,7 +169,7 @@ class CallResolver:
         return found, _note_correction(name, found) if found else ()
 
     def _infer_name(self, arguments: dict[str, Any] | None) -> tuple[str | None, tuple[Note, ...]]:
-        """The only tool that declares all arguments, for a call that names none."""
+        """Return the only tool that declares all arguments, for a call without a name."""
         matching = self.tools.find_by_arguments(arguments) if self.tools and arguments else []
         if len(matching) != 1:
             return None, ()
@@ -194,7 +194,7 @@ class CallResolver:
                 f"{one.path}: {one.problem}" for one in coercion.violations[:_MAX_VIOLATIONS]
             )
             if not types_only:
-                return rejected("invalid-arguments", problem, name, path, source)
+                return reject_call("invalid-arguments", problem, name, path, source)
             notes += (Note("invalid-arguments", problem, path[:MAX_QUOTE]),)
         if not coercion.is_schema_valid:
             message = f"the schema of {name!r} is invalid; only its valid keywords were checked"
@@ -214,22 +214,22 @@ class CallResolver:
             schema = self.tools.get_schema(name) if self.tools else None
             if path := find_placeholder(arguments, schema):
                 problem = f"the value of {path!r} is a placeholder: the call is an example"
-                return rejected("placeholder", problem, name, f"$.{path}", source)
+                return reject_call("placeholder", problem, name, f"$.{path}", source)
         if self._is_echo and self._is_echo(name, arguments, raw):
             problem = "the call is copied from a tool result or a document"
-            return rejected("echoed", problem, name, raw=source)
+            return reject_call("echoed", problem, name, raw=source)
         return None
 
 
-def rejected(code: str, problem: str, name: str, path: str = "$", raw: str = "") -> CheckedCall:
-    """A draft that failed a check."""
+def reject_call(code: str, problem: str, name: str, path: str = "$", raw: str = "") -> CheckedCall:
+    """Return a draft that failed a check."""
     return CheckedCall(
         name, rejection=Rejection(raw[:MAX_QUOTE], code, problem, path, name or None)
     )
 
 
-def repetition(raw: str) -> Resolution:
-    """The resolution of a call that repeats an earlier one: a note, and no call."""
+def drop_repetition(raw: str) -> Resolution:
+    """Return the resolution of a call that repeats an earlier one: a note, and no call."""
     return Resolution(notes=(Note("duplicate-call", NOTES["duplicate-call"], raw[:MAX_QUOTE]),))
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from ..calls.drafts import CallDraft
-from ..calls.resolution import CallResolver, CheckedCall, rejected, repetition
+from ..calls.resolution import CallResolver, CheckedCall, drop_repetition, reject_call
 from ..calls.tools import Toolset, strip_name_prefix
 from ..events import TextDelta
 from ..types import Note, Rejection
@@ -290,10 +290,10 @@ class FormAttempt:
         checked = state.resolver.check(draft, source, raw, declared_only=self.in_prose)
         if state.only_expected and not self.is_expected() and checked.rejection is None:
             problem = f"the dialect {self.form.dialect.name} is not expected here"
-            checked = rejected("unexpected-dialect", problem, checked.name, raw=source)
+            checked = reject_call("unexpected-dialect", problem, checked.name, raw=source)
         if self.is_example:
             problem = "the text before it announces an example"
-            checked = rejected("example", problem, checked.name, raw=source)
+            checked = reject_call("example", problem, checked.name, raw=source)
         return checked
 
     def _is_no_call_name(self, name: str) -> bool:
@@ -307,7 +307,7 @@ class FormAttempt:
         raw = self._commit(start)
         if is_repeated:
             self.sink.retract_streamed_call()
-            self.sink.add_notes(repetition(raw).notes)
+            self.sink.add_notes(drop_repetition(raw).notes)
             return
         self.sink.last_dialect = self.form.dialect
         self._can_step_back = False

@@ -40,7 +40,7 @@ def test_ordinary_text_is_held_only_for_markers(dialect: str) -> None:
         found = measure_waits(text, dialect)
         assert len(found) == len(text), name
         if begins_freely(text):
-            assert found == measure_waits(text, dialect, ladder=False), name
+            assert found == measure_waits(text, dialect, with_recovery=False), name
         assert max(found) <= longest_marker(dialect), name
 
 

@@ -62,8 +62,7 @@ def extract(
     rejected.
     """
     declared = as_tools(tools)
-    decoded: list[Event]
-    decoded = [TextDelta(reply)] if isinstance(reply, str) else decode_response(reply, new_id)
+    decoded = [] if isinstance(reply, str) else decode_response(reply, new_id)
     if any(isinstance(event, (CallEnd, CallRejected)) for event in decoded):
         toolset = None if declared is None else Toolset(declared)
         resolver = CallResolver(toolset, types_only=types_only, new_id=new_id)
@@ -80,7 +79,8 @@ def extract(
             reasoning_open=False if _has_reasoning(decoded) else reasoning_open,
             new_id=new_id,
         )
-        result = fold(_replace_text(decoded, parser.events))
+        is_text = isinstance(reply, str)
+        result = fold(parser.events([reply]) if is_text else _replace_text(decoded, parser.events))
     if on_problem == "raise" and result.rejected:
         raise ExtractionProblem(result.rejected[0])
     return result

@@ -238,11 +238,11 @@ class Target:
         """Return the CPU microseconds of a request at full load; with `to_rest`, include work that
         is done after the load."""
         if to_rest:
-            self._rests()
+            self._wait_until_idle()
         before = read_cpu_seconds(self.pid)
         count, _ = asyncio.run(_measure_throughput(self._port, seconds, 32))
         if to_rest:
-            self._rests()
+            self._wait_until_idle()
         return (read_cpu_seconds(self.pid) - before) / count * 1e6
 
     def _wait_until_idle(self) -> None:

@@ -27,7 +27,7 @@ from toolspeak.gateway import http
 from toolspeak.store.base import MemoryStore
 from toolspeak.types import Failure
 from toolspeak.upstream import client as upstream_module
-from toolspeak.upstream import response as response_module
+from toolspeak.upstream import client as client_module
 from toolspeak.wires.framing import encode_json
 
 SAID = "Hello there."
@@ -297,7 +297,7 @@ def places() -> Iterator[Places]:
     """One for each wire; and a patient one, where nothing is late on purpose."""
     known: dict[tuple[str, bool], Place] = {}
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(response_module, "_MAX_BODY", MOST)
+        patch.setattr(client_module, "_MAX_BODY", MOST)
 
         def place_of(wire: str, *, is_patient: bool = False) -> Place:
             key, settings = (wire, is_patient), PATIENCE if is_patient else {}
@@ -410,7 +410,7 @@ def test_odd_but_right(act: Act, wire: str, client: Client, places: Places) -> N
 def test_a_complete_reply_cannot_break_off(
     act: Act, wire: str, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(response_module, "_COMPLETE_TIMEOUT", 0.25)
+    monkeypatch.setattr(client_module, "_COMPLETE_TIMEOUT", 0.25)
     here = places(wire)
     here.upstream.does(act)
     heard = ask(here.url, STREAMED[0])
@@ -942,7 +942,7 @@ def test_the_gateway_breaks_in_mid_stream(
 ) -> None:
     here = places("openai_chat", is_patient=True)
     here.upstream.does(pauses)
-    heard_of = response_module.UpstreamResponse.mark_progress
+    heard_of = client_module.UpstreamResponse.mark_progress
     seen: list[bool] = []
 
     def breaks(self: Any, *, is_complete: bool) -> None:
@@ -951,7 +951,7 @@ def test_the_gateway_breaks_in_mid_stream(
             raise ZeroDivisionError
         heard_of(self, is_complete=is_complete)
 
-    monkeypatch.setattr(response_module.UpstreamResponse, "mark_progress", breaks)
+    monkeypatch.setattr(client_module.UpstreamResponse, "mark_progress", breaks)
     heard = ask(here.url, client)
     assert (heard.status, heard.text) == (200, "Hello")
     assert heard.headers["x-request-id"] in heard.error

@@ -148,7 +148,7 @@ def test_tool_choice_none_offers_and_accepts_no_tool(mode: ToolsMode) -> None:
 def test_required_choice_is_prompted_and_constrained() -> None:
     choice = ToolChoice("required", ("now",))
     prompt = prepare(build_request(tool_choice=choice), mode="prompt")
-    assert "must be a call to now" in str(prompt.outgoing.body)
+    assert "Reply only with a call to now" in str(prompt.outgoing.body)
     assert "get_weather" not in str(prompt.outgoing.body)
     bound = prepare(build_request(tool_choice=choice), mode="constrained")
     schema = bound.outgoing.body["response_format"]["json_schema"]["schema"]

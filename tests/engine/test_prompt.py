@@ -211,6 +211,12 @@ def test_examples_request_names_the_arguments_of_its_calls() -> None:
     assert second in requests[1]
 
 
+def test_examples_with_one_tool_never_repeat_a_call() -> None:
+    text = augment_system_prompt(None, TOOLS[1:2], examples=True)
+    assert text.count("User: ") == 1
+    assert "Example with two calls" not in text
+
+
 @pytest.mark.parametrize("examples", [True, False])
 def test_recited_prompt_before_a_call_makes_only_that_call(examples: bool) -> None:
     recited = augment_system_prompt(None, TOOLS, examples=examples)

@@ -84,7 +84,7 @@ def augment_system_prompt(
     """Return `base` followed by the tools and how to call them in `dialect`.
 
     `compact` writes each tool as one line instead of its schema; "auto" does so if the full list
-    takes more than `budget` tokens. `examples` adds two conversations that use the tools.
+    takes more than `budget` tokens. `examples` adds one or two conversations that use the tools.
     """
     chosen = get_dialect(dialect) if isinstance(dialect, str) else dialect
     declared = as_tools(tools) or ()
@@ -118,17 +118,13 @@ def _write_instructions(
 
 
 def _write_examples(dialect: Dialect, tools: Sequence[Tool]) -> str:
-    """Write one conversation with a single call and one with two dependent calls."""
+    """Write a conversation with one call; with several tools, also one with two calls in turn."""
     shown = tools_for_examples(tools)
-    first, second = shown[0], shown[1 % len(shown)]
-    return "\n\n".join(
-        (
-            "Example with one call:",
-            _write_example(dialect, tools, [first]),
-            "Example with two calls, the second after the result of the first:",
-            _write_example(dialect, tools, [first, second]),
-        )
-    )
+    examples = ["Example with one call:", _write_example(dialect, tools, shown[:1])]
+    if len(shown) > 1:
+        examples.append("Example with two calls. The second follows the result of the first:")
+        examples.append(_write_example(dialect, tools, shown[:2]))
+    return "\n\n".join(examples)
 
 
 def _write_example(dialect: Dialect, tools: Sequence[Tool], steps: Sequence[Tool]) -> str:
@@ -225,9 +221,9 @@ class PromptWriter:
         request = self._request
         if request.tool_choice.mode == "required":
             which = " or ".join(tool.name for tool in tools) if len(tools) < 4 else "a tool"
-            yield f"Your next reply must be a call to {which} and nothing else."
+            yield f"Reply only with a call to {which}."
         if not request.parallel_tool_calls and self._dialect.parallel:
-            yield "Make only one call at a time."
+            yield "Make one call at a time."
         if request.response_format:
             yield _write_format_rule(request.response_format)
 
@@ -343,11 +339,11 @@ def foreign_texts(request: Request) -> Iterator[str]:
 
 def _write_format_rule(wanted: ResponseFormat) -> str:
     if wanted.schema is None:
-        return "When you answer without a call, answer with one JSON object and nothing else."
+        return "If you answer without a call, write only one JSON object."
     schema = json.dumps(wanted.schema, ensure_ascii=False)
     return (
-        "When you answer without a call, answer with one JSON value and nothing else. It must "
-        f"match this JSON Schema:\n{schema}"
+        "If you answer without a call, write only one JSON value. It must match this JSON Schema:"
+        f"\n{schema}"
     )
 
 

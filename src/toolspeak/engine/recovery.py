@@ -220,7 +220,7 @@ CORRECTIONS: dict[OutcomeKind, tuple[str, str]] = {
     "invalid-call": (
         "Your call was not executed. {problems}\nCall the tool again with valid "
         "arguments.{schemas}",
-        "Your call is still invalid. {problems}",
+        "Your call is still invalid. {problems}\nCorrect the arguments.",
     ),
     "unknown-tool": (
         "Your call was not executed. {problems} The available tools are: {tools}.\nCall one of "
@@ -232,16 +232,16 @@ CORRECTIONS: dict[OutcomeKind, tuple[str, str]] = {
         "Do not answer in text. Call one of these tools: {tools}.",
     ),
     "false-refusal": (
-        "You have working tools for this task: {tools}. They run outside this conversation, so "
-        "you need no access of your own.\nChoose one and call it now.",
+        "These tools work for this task: {tools}. They run outside this conversation, so you need "
+        "no access of your own.\nCall one of them now.",
         "Call one of these tools: {tools}.",
     ),
     "truncated-call": (
         "Your call was cut off and not executed.\nCall the tool again with shorter values.",
-        "Your call was cut off again.",
+        "Your call was cut off again. Use shorter values.",
     ),
     "repeated-call": (
-        "You have already made this call several times, and its result has not changed. Do not "
+        "You made this call several times, and its result has not changed. Do not "
         "repeat it.\nUse the result you have, try something else, or answer the user.",
         "Do not repeat that call. Answer the user with what you know.",
     ),

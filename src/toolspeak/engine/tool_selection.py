@@ -26,8 +26,8 @@ _MAX_TOKENS = 200
 _MAX_DESCRIPTION = 120
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 _INSTRUCTIONS = (
-    "You choose functions for an assistant. Reply with the names of all functions that it may need "
-    "for its next reply, separated by commas, and nothing else. If it needs none, reply: none"
+    "List the functions that an assistant may need for its next reply. Write only their names, "
+    "separated by commas. If it needs none, write: none"
 )
 
 

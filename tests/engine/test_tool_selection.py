@@ -14,16 +14,21 @@ from tests.engine.gateway_support import (
     read_call_arguments,
     text_reply,
 )
+from tests.engine.support import PipelineRun, build_request
 from tests.gateway.raw_clients import CLIENTS, Client, ask
 from tests.gateway.running_gateway import behind, running
 from toolspeak import (
+    Finish,
     Message,
     Request,
     Text,
+    TextDelta,
     Tool,
     ToolCall,
     ToolResult,
+    fold,
 )
+from toolspeak.engine import ModelProfile, Pipeline
 from toolspeak.testing import ScriptedServer
 
 
@@ -93,3 +98,20 @@ def test_call_of_an_unselected_tool_restarts_with_all_tools() -> None:
             response = ask(gateway.url, CHAT, CHAT.body("Hi", tools=MANY_TOOLS))
         assert read_call_arguments(CHAT, response.raw) == [OSLO]
         assert len(server.requests) == 3
+        assert response.headers["x-toolspeak-retries"] == "1"
+
+
+def test_call_of_an_unselected_tool_after_a_continuation_is_read_anew() -> None:
+    begin = '<tool_call>{"name": "get_weather", "arguments": {"ci'
+    end = 'ty": "Oslo"}}</tool_call>'
+    tools = tuple(Tool(name=name, description="x" * 900) for name in ("get_weather", "now"))
+    profile = ModelProfile(model="m", mode="prompt", dialect="hermes", select_tools_above=100)
+    run = PipelineRun(Pipeline(build_request(tools=tools), [profile], is_streaming=False))
+    replies = ["now", begin, end.replace("Oslo", "Rome"), f"{begin}{end}"]
+    for text in replies:
+        events = run.pipeline.reader.read_events([TextDelta(text), Finish("stop")])
+        run.feed(events)
+        rest = run.end()
+    calls = fold(rest or []).calls
+    assert [call.arguments for call in calls] == [{"city": "Oslo"}]
+    assert run.attempt.reason == "unselected tool"

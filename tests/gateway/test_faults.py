@@ -26,8 +26,8 @@ from toolspeak.events import ArgumentsDelta, CallStart, Event, Finish, Started, 
 from toolspeak.gateway import http
 from toolspeak.store.base import MemoryStore
 from toolspeak.types import Failure
-from toolspeak.upstream import client as upstream_module
 from toolspeak.upstream import client as client_module
+from toolspeak.upstream import client as upstream_module
 from toolspeak.wires.framing import encode_json
 
 SAID = "Hello there."

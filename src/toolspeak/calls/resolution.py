@@ -1,4 +1,4 @@
-"""Accept or reject the calls that a model wrote: the one place where that is decided.
+"""Accept or reject the calls that a model wrote.
 
     resolver = CallResolver(Toolset(tools), trust="standard")
     resolver.resolve(CallDraft("functions.get-weather", '{"city": "Oslo", "days": "3"}'))
@@ -107,7 +107,8 @@ class CallResolver:
     def check(
         self, draft: CallDraft, source: str = "", raw: str = "", *, declared_only: bool = False
     ) -> CheckedCall:
-        """Check a draft without giving it an id. `declared_only` overrides `types_only`."""
+        """Check a draft without giving it an id. With `declared_only`, undeclared tools
+        and invalid arguments are rejected even if `types_only` is set."""
         if draft.problem:
             return reject_call("malformed", draft.problem, draft.name, raw=source)
         types_only = self.types_only and not declared_only

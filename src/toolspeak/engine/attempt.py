@@ -72,7 +72,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """The body to send."""
     escaper: Escaper
     context: tuple[Message, ...]
-    """The client's own messages. Calls quoted in their results and documents are untrusted."""
+    """The client's own messages. Calls in their tool results and documents are untrusted."""
     prefix: str
     """The beginning of a truncated call that this reply is to continue."""
     new_id: Callable[[], str]
@@ -81,7 +81,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     is_preparation: bool = False
     """The reply prepares the request, and the client never sees it."""
     is_decided: bool = False
-    """Nothing is to be sent: the calls are known already."""
+    """The calls are known already, so the attempt is not sent."""
 
     @property
     def wire(self) -> Wire:
@@ -159,7 +159,7 @@ def _write_native(request: Request, profile: ModelProfile) -> tuple[Request, tup
     if notes:
         request = structs.replace(request, messages=messages)
     if profile.wire == "anthropic" and request.thinking.enabled:
-        # Anthropic rejects a forced choice while the model thinks; it is enforced on the reply.
+        # Anthropic rejects a forced choice while the model thinks; the reply is checked instead.
         choice = request.tool_choice
         if choice.mode == "required":
             request = structs.replace(request, tool_choice=ToolChoice(names=choice.names))

@@ -51,7 +51,7 @@ class SentState:
         self.text_attempt: int | None = None
         """The attempt that sent the first text."""
         self._opening: list[Event] = []
-        """Events that wait for the first content: until then another upstream may take over."""
+        """Events before the first content: until it is sent, another upstream may take over."""
 
     def record(self, event: Event) -> None:
         """Remember what kind of event has passed."""
@@ -63,7 +63,7 @@ class SentState:
         self.has_signed_reasoning = self.has_signed_reasoning or is_signed
 
     def release(self, events: list[Event]) -> list[Event]:
-        """Return the events to send now. A failure is always among them."""
+        """Return the events to send now. A failure never waits."""
         if self.has_content or not events:
             return events
         failure = [events.pop()] if isinstance(events[-1], Failure) else []
@@ -99,7 +99,7 @@ class Holdback:
         self._is_streaming = is_streaming
         """False: nothing passes before the reply is complete."""
         self._is_waiting = is_waiting
-        """True: everything waits for a call."""
+        """True: everything waits, for a call or for the end of the reply."""
         self._is_final = is_final
         """True: no retry can replace this reply, so nothing has to wait."""
         self._may_send_text = may_send_text
@@ -110,7 +110,7 @@ class Holdback:
         """All events, except the deltas beyond what is remembered."""
         self._held: list[Event] = []
         self._characters = 0
-        self.finish = Finish()
+        self.finish_event = Finish()
         """The reply's last event."""
 
     @property
@@ -140,14 +140,14 @@ class Holdback:
         return passed
 
     def take_rest(self) -> list[Event]:
-        """Return the events that have not passed, without the last one (`finish`)."""
+        """Return the events that have not passed, without the last one (`finish_event`)."""
         if self._is_streaming:
             held, self._held = self._held, []
             return held
         rest: list[Event] = []
         for event in self.events:
             if isinstance(event, Finish):
-                self.finish = event
+                self.finish_event = event
             else:
                 rest.append(event)
         return rest
@@ -159,9 +159,10 @@ class Holdback:
             self.events.append(event)
 
     def _pass_or_hold(self, event: Event) -> list[Event]:
+        # The order of the cases matters: each relies on those above it.
         match event:
             case Finish():
-                self.finish = event
+                self.finish_event = event
                 return []
             case Failure():
                 # If the client has received nothing, it need not know of this reply.

@@ -60,8 +60,8 @@ class Led:
         return self._guide.step if self._guide and self._steps < _MOST_STEPS else None
 
     def prepare_next(self) -> Attempt:
-        """For the next decision; or for an answer, if there is no call to make. By one that says
-        that the calls are known, nobody is asked."""
+        """Return the attempt for the next decision; else for an answer; if the calls are known, an
+        attempt that is not sent."""
         step = self._step
         if step is None:
             answer = self._answer()

@@ -3,7 +3,8 @@
     plan        native tools, tools in the prompt, or constrained decoding     plan.py
     prepare     the request as this model and its API take it                  attempt.py, prompt.py
     send        by the caller: nothing here does I/O
-    read        bytes to events; every call is found, resolved, validated      reply_reader.py
+    read        bytes to events; calls are found in text and structures        reply_reader.py
+    resolve     each call is accepted or rejected                              calls/resolution.py
     hold back   text that may turn out to be a refusal or a bad call waits     holdback.py
     classify    valid calls, an answer, or a fault                             outcome.py
     recover     a fault has a list of steps; each changes the next attempt     recovery.py
@@ -12,6 +13,8 @@
 The gateway, the agent and the probe all run a pipeline, each with its own way to send:
 
     async def send(attempt: Attempt) -> None:
+        if attempt.is_decided:              # its calls are known: nothing to send
+            return
         async for chunk in post(attempt.outgoing.path, attempt.data):
             show(pipeline.receive(pipeline.reader.feed(chunk)))
         show(pipeline.receive(pipeline.reader.finish()))
@@ -44,17 +47,24 @@ from .outcome import (
     match_format,
 )
 from .plan import ModelProfile, plan_request
-from .recovery import FALLBACK, RECOVERY_STEPS, Recovery, rejects_all_tools
+from .recovery import (
+    FALLBACK,
+    RECOVERY_STEPS,
+    UNSELECTED_TOOL,
+    Recovery,
+    rejects_all_tools,
+)
 from .reply_reader import ReplyReader
 from .tool_selection import needs_tool_selection, prepare_tool_selection, select_tools
 
 _Result = TypeVar("_Result")
 Steps = Generator[Attempt, None, _Result]
-"""Yields attempts for the caller to send. If one fails, the caller throws `UpstreamError`."""
+"""Yields attempts for the caller to send, unless `is_decided`. If one fails, the caller throws
+`UpstreamError`."""
 _FALLBACK_FAILURES = frozenset({"upstream", "timeout", "overloaded", "rate_limit"})
-"""Failures after which another upstream may do better."""
+"""Failures after which the next upstream is asked."""
 _BUSY_FAILURES = frozenset({"timeout", "overloaded", "rate_limit"})
-"""Failures after which the same upstream would fail again."""
+"""Failures of a side question after which the request itself would fail, too."""
 _HAS_CALLS = frozenset[OutcomeKind]({"calls", "repeated-call"})
 
 
@@ -76,7 +86,7 @@ class Pipeline:
         """The last reply of a model."""
         self._reply_events: list[Event] = []
         self.outcome: Outcome | None = None
-        """Its outcome; None for a reply that the client never sees."""
+        """The outcome of `reply`; None if it answered a side question."""
         self.attempt: Attempt | None = None
         """The last attempt."""
         self._profiles = profiles
@@ -85,7 +95,7 @@ class Pipeline:
     # The story.
 
     def run(self) -> Steps[list[Event]]:
-        """Yield the attempts to send; return the events that end the reply.
+        """Yield the attempts to send; return the events that end the reply, `Finish` last.
 
         Raises `UpstreamError` if no upstream has given a usable reply.
         """
@@ -119,27 +129,30 @@ class Pipeline:
         """Ask one model until its reply is usable or no recovery step is left."""
         plan = plan_request(self.request, profile)
         recovery = self.recovery = Recovery(self.request, profile, plan, reason)
-        first: Attempt | None = None
+        attempt: Attempt | None = None
         if plan.mode == "constrained" and profile.is_small:
-            calls, first = yield from self._ask_small_model(profile)
+            calls, attempt = yield from self._ask_small_model(profile)
             if calls:
                 return calls
-        if not first:
-            recovery.restart((yield from self._select_tools(profile)))
+        if attempt is None:
+            recovery.use_request((yield from self._select_tools(profile)))
+            attempt = recovery.prepare_next(self.request.messages)
         while True:
-            attempt = first or recovery.prepare_next(self.request.messages)
-            first = None
-            try:
-                reply = yield from self._ask(attempt, self._open_holdback(attempt))
-            except UpstreamError as problem:
-                rest = self._after_failure(attempt, problem)
-            else:
-                rest = self._after_reply(attempt, reply)
+            rest = yield from self._try(attempt)
             if rest is not None:
                 return rest
+            attempt = recovery.prepare_next(self.request.messages)
+
+    def _try(self, attempt: Attempt) -> Steps[list[Event] | None]:
+        """Send an attempt; return the rest of the reply, or None if the model is asked again."""
+        try:
+            reply = yield from self._ask(attempt, self._open_holdback(attempt))
+        except UpstreamError as problem:
+            return self._after_failure(attempt, problem)
+        return self._after_reply(attempt, reply)
 
     def _ask(self, attempt: Attempt, holdback: Holdback) -> Steps[Reply]:
-        """Have one attempt sent; its reply is what the caller feeds until it resumes."""
+        """Yield an attempt, and return its reply: the caller feeds it before it resumes."""
         self.attempt = attempt
         self._holdback = holdback
         self.reader = ReplyReader(attempt)
@@ -156,15 +169,16 @@ class Pipeline:
         """Return the rest of the reply; None if the model is asked again."""
         outcome = classify_reply(reply, self.recovery.request, attempt.tools, self._repeated_call)
         if self._calls_unselected_tool(outcome):
-            self.recovery.restart(self.request)
+            self.recovery.use_request(self.request, UNSELECTED_TOOL)
             return None
         self.outcome = outcome
         note = self.recovery.plan_retry(outcome, reply, attempt, self._sent)
         if note is None:
             return self._finish(outcome, reply, attempt)
         self.notes.append(note)
-        if len(self.recovery.outcomes) == 1:
-            self._first_reply = [*self._holdback.take_rest(), self._holdback.finish]
+        is_first_reply = len(self.recovery.outcomes) == 1
+        if is_first_reply:
+            self._first_reply = [*self._holdback.take_rest(), self._holdback.finish_event]
         return None
 
     def _after_failure(self, attempt: Attempt, problem: UpstreamError) -> list[Event] | None:
@@ -179,6 +193,7 @@ class Pipeline:
             return None
         if problem.failure.kind in _FALLBACK_FAILURES:
             raise problem
+        # The rejection of the tools explains more than the failure of the attempt without them.
         raise self.recovery.tools_rejected or problem
 
     # What the caller does while an attempt is under way.
@@ -202,7 +217,7 @@ class Pipeline:
         return select_tools(self.request, reply.text) if reply else self.request
 
     def _ask_aside(self, attempt: Attempt) -> Steps[Reply | None]:
-        """Ask something that the client never sees; None if the upstream does not accept it."""
+        """Ask a side question, whose reply the client never sees; None if it is rejected."""
         try:
             return (yield from self._ask(attempt, Holdback(self._sent, is_streaming=False)))
         except UpstreamError as problem:
@@ -213,7 +228,7 @@ class Pipeline:
     def _ask_small_model(self, profile: ModelProfile) -> Steps[tuple[list[Event], Attempt | None]]:
         """Ask a small model for one decision at a time; return its calls, or the next attempt."""
         if not fits_context(self.request, profile.capabilities.context):
-            # It would see only part of a request that should be rejected as too long.
+            # Send it whole, so that the upstream can reject it as too long.
             return [], None
         led = Led(self.request, profile)
         while led.is_asking:
@@ -262,7 +277,7 @@ class Pipeline:
 
     @property
     def _can_use_first_reply(self) -> bool:
-        """True if the first reply is no worse than any other, and can still be sent."""
+        """True if the first reply can still be sent, and has a call if one is required."""
         is_other_sent = self._sent.has_text and self._sent.text_attempt != 0
         if not self._first_reply or self._sent.has_calls or is_other_sent:
             return False
@@ -281,7 +296,7 @@ class Pipeline:
             elif outcome.kind not in RECOVERY_STEPS:
                 # Without it, the client would be left with the beginning of another reply.
                 rest.append(TextDelta(f"\n\n{text}"))
-        return self._end([*rest, self._holdback.finish])
+        return self._end([*rest, self._holdback.finish_event])
 
     def _unwrap_format(self, events: list[Event]) -> list[Event]:
         """Take an answer out of its code fence, where a response format was requested."""

@@ -1,10 +1,11 @@
 """Plans: how a request gives the model its tools.
 
-    native         the upstream's API has tools of its own
+    native         the tools go into the `tools` field of the upstream's API
     prompt         the tools are described in the prompt; calls are read from the reply's text
     constrained    a JSON schema admits only valid calls or an answer
 
-A plan is a printable value with the reasons for it. Plans are made here and changed in `recovery`.
+A plan is a printable value with the reasons for it. `recovery` changes it after a fault, `attempt`
+if the dialect cannot represent the tools or the history.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
 
 
 def plan_request(request: Request, profile: ModelProfile) -> Plan:
-    """Return the plan for the first attempt at a model."""
+    """Return the plan for a request to a model."""
     if not involves_tools(request):
         return Plan("native", reasons=("the request involves no tools",))
     return plan_with_mode(profile, *_choose_mode(profile))

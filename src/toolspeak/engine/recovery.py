@@ -3,9 +3,8 @@
     outcome of the reply     ->  the first step of RECOVERY_STEPS that is possible, then the next
     upstream rejects tools   ->  the same request once more, with the tools in the prompt
 
-Each step changes the request or the plan of the next attempt; no other module changes a plan. A
-correction tells the model what was wrong: the first one gives the reason, the second only says what
-to do.
+Each step changes the request or the plan of the next attempt. A correction tells the model what was
+wrong: the first one gives the reason, the second only says what to do.
 """
 
 from __future__ import annotations
@@ -63,6 +62,8 @@ FALLBACK = "fallback"
 """The reason of an attempt at another upstream, because the one before has failed."""
 TOOLS_REJECTED = "tools rejected"
 """The reason of an attempt without native tools, because the upstream rejected them."""
+UNSELECTED_TOOL = "unselected tool"
+"""The reason of an attempt with all tools, because the model called one that was not selected."""
 
 
 class Recovery:
@@ -83,7 +84,8 @@ class Recovery:
         self._steps_taken: dict[OutcomeKind, int] = {}
 
     def prepare_next(self, context: tuple[Message, ...]) -> Attempt:
-        """Return the next attempt. Corrections in it quote the model, so they are no context."""
+        """Return the next attempt. `context` holds only the client's messages: corrections quote
+        the model."""
         return prepare_attempt(
             self._next_request,
             self.profile,
@@ -93,9 +95,12 @@ class Recovery:
             reason=self._reason,
         )
 
-    def restart(self, request: Request) -> None:
-        """Ask again with another request; the reply so far counts as no attempt."""
+    def use_request(self, request: Request, reason: str | None = None) -> None:
+        """Ask with another selection of tools; earlier corrections are dropped."""
         self.request = self._next_request = request
+        self._prefix = ""
+        if reason is not None:
+            self._reason = reason
 
     # After a reply.
 

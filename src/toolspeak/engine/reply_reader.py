@@ -5,8 +5,8 @@
     reader.finish()
 
 The upstream's wire decodes the bytes (`StreamDecoder`). `CallExtractor` finds the calls that the
-model wrote into its text, and checks these and the structured ones alike: a call leaves whole, with
-the name of a declared tool and arguments that match its schema.
+model wrote into its text; the `CallResolver` checks these and the structured ones. A call is
+emitted when it is complete, with the name of a declared tool and arguments that match its schema.
 """
 
 from __future__ import annotations
@@ -186,11 +186,11 @@ class CallExtractor:
 
     def _handle_text(self, event: TextDelta) -> Iterable[Event]:
         if not self._open_text_reader or event.extra:
-            return self._handle_words(event)
+            return self._pass_text(event)
         self._text_reader = reader = self._text_reader or self._open_text_reader()
         return self._finish_text_calls(reader.feed(event.text))
 
-    def _handle_words(self, event: TextDelta | ReasoningDelta) -> Iterable[Event]:
+    def _pass_text(self, event: TextDelta | ReasoningDelta) -> Iterable[Event]:
         return [*self._flush_text(), self._unescape(event)]
 
     def _handle_start(self, event: CallStart) -> Iterable[Event]:
@@ -305,7 +305,7 @@ class CallExtractor:
 
     _HANDLERS: ClassVar[dict[type[Any], Callable[[CallExtractor, Any], Iterable[Event]]]] = {
         TextDelta: _handle_text,
-        ReasoningDelta: _handle_words,
+        ReasoningDelta: _pass_text,
         CallStart: _handle_start,
         ArgumentsDelta: _handle_arguments,
         CallEnd: _handle_call,

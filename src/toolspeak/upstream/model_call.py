@@ -108,7 +108,7 @@ class ModelCall:
         self.waiting = Stopwatch()
         """Measures the time spent waiting for upstreams, up to the first content."""
         self.unchanged: bytes | None = None
-        """The upstream's own bytes, if the rest of the reply may be sent like that."""
+        """The upstream's own bytes, if they may be sent instead of the rest of the events."""
         self._services = services
         self._model = model
         self._sink = sink
@@ -154,7 +154,7 @@ class ModelCall:
         return (*pipeline.attempt.outgoing.notes, *pipeline.notes)
 
     def fold(self, rest: list[Event]) -> Reply:
-        """Fold everything that was sent, and `rest`, into the reply."""
+        """Return the whole reply: everything that was sent, and `rest`. Call it once."""
         assert self._pipeline
         events = rest
         if self._sink:
@@ -257,7 +257,7 @@ class ModelCall:
         return not reply.notes and wire.can_forward(value, reply)
 
     def _is_transparent(self, attempt: Attempt) -> bool:
-        """Return True if no reply to the client's request, or to this attempt, can have calls."""
+        """Return True if both sides use the same API and model name, and no calls are possible."""
         return attempt.is_transparent and not involves_tools(self.request)
 
     async def _receive_stream(

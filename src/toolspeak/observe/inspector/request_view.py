@@ -42,6 +42,7 @@ REASON_TEXTS: dict[str, str] = {
     "decided": "no model call: the model has decided everything that the calls need",
     "tool selection": "tool selection, before the request itself",
     "fallback": "the previous upstream failed",
+    "unselected tool": "the model called a tool that was not selected; all tools are offered",
     "tools rejected": "the upstream does not support tools; the prompt describes them instead",
 }
 """Describes the outcomes of attempts, and the reasons for further attempts."""

@@ -132,7 +132,7 @@ def _legend(y: int) -> Iterator[str]:
     yield _text(
         470, y + 40, f"at most {RETRIES} steps: retries = {RETRIES} is the default", "muted"
     )
-    note = "If a call is required and none can be had, the client receives a 502 with the reason."
+    note = "If a required call is not made, the client receives a 502 with the reason."
     yield _text(MARGIN, y + 62, note, "muted")
 
 

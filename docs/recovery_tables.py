@@ -108,7 +108,7 @@ def _steps() -> str:
 
 def _meanings() -> str:
     rows = [f"| {step} | {meaning} |" for step, meaning in STEPS.items()]
-    return "\n".join(["| step | the model |", "|---|---|", *rows])
+    return "\n".join(["| step | the next attempt |", "|---|---|", *rows])
 
 
 def _corrections() -> str:

@@ -40,13 +40,13 @@ from .plan import ModelProfile, involves_tools, plan_request, plan_with_mode
 
 Step = Literal["correct", "continue", "constrain", "prompt", "reformat"]
 STEPS: dict[Step, str] = {
-    "correct": "was told what was wrong; the second time, only what to write",
-    "continue": "was told to continue where it stopped",
-    "constrain": "was constrained to a JSON schema that admits only valid calls",
-    "prompt": "was given its tools in the prompt instead of through its API",
-    "reformat": "was constrained to the requested format, without its tools",
+    "correct": "says what was wrong; the second time, only what to write",
+    "continue": "asks the model to continue where it stopped",
+    "constrain": "constrains the model to a JSON schema that admits only valid calls",
+    "prompt": "describes the tools in the prompt, not through the API",
+    "reformat": "constrains the model to the requested format, without tools",
 }
-"""Descriptions of the steps; each completes "the model …"."""
+"""Descriptions of the steps; each completes "the next attempt …"."""
 RECOVERY_STEPS: dict[OutcomeKind, tuple[Step, ...]] = {
     "invalid-call": ("correct", "constrain", "correct"),
     "unknown-tool": ("correct", "constrain", "correct"),
@@ -114,7 +114,8 @@ class Recovery:
             return None
         self._reason, self._prefix = outcome.kind, ""
         self._take_step(step, outcome, reply, attempt)
-        return Note("retried", f"{OUTCOMES[outcome.kind]}: the model {STEPS[step]}", outcome.kind)
+        message = f"{OUTCOMES[outcome.kind]}: the next attempt {STEPS[step]}"
+        return Note("retried", message, outcome.kind)
 
     def _choose_step(self, outcome: Outcome, attempt: Attempt, sent: SentState) -> Step | None:
         is_exhausted = len(self.outcomes) > self.profile.retries

@@ -23,17 +23,17 @@ THERE, BACK = 104, 232
 STEPS_THERE = (
     ("decode", "the client's API", "to one Request", "wires/*/request.py"),
     ("plan", "native, prompt", "or constrained", "engine/plan.py"),
-    ("prompt", "tools as the model", "knows them", "engine/prompt.py"),
+    ("prompt", "tools as the model", "expects them", "engine/prompt.py"),
     ("send", "in the upstream's", "own API", "upstream/client.py"),
 )
 STEPS_BACK = (
     ("encode", "as a stream, in the", "client's API", "wires/*/reply.py"),
-    ("recover", "not usable? then", "what to ask next", "engine/recovery.py"),
+    ("recover", "not usable? prepare", "the next attempt", "engine/recovery.py"),
     ("validate", "names, arguments,", "schema", "calls/resolution.py"),
     ("parse", "finds calls in text,", f"in {len(DIALECTS)} dialects", "dialects/parser.py"),
 )
 CLIENTS = ("OpenAI Chat", "OpenAI Responses", "Anthropic", "Ollama", "Gemini")
-MODELS = ("Ollama", "vLLM", "llama.cpp", "any provider", "the one in the box")
+MODELS = ("Ollama", "vLLM", "llama.cpp", "any provider", "bundled model")
 STYLE = """
 text { font: 12px -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif; fill: #1f2328; text-anchor: middle; }
 .title { font-size: 18px; font-weight: 600; text-anchor: start; }

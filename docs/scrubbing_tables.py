@@ -12,7 +12,7 @@ def tables() -> dict[str, str]:
 
 def _names() -> str:
     rows = [f"| {_words(rule)} | {rule.kind} | {_remark(rule)} |" for rule in RULES.names]
-    return "\n".join(["| name | kind | |", "|---|---|---|", *rows])
+    return "\n".join(["| name | kind | condition |", "|---|---|---|", *rows])
 
 
 def _words(rule: SecretNameRule) -> str:
@@ -45,4 +45,4 @@ def _patterns() -> str:
     for row in RULES.patterns:
         kinds.setdefault(row.kind, []).append(f"`{row.cue}`")
     rows = [f"| {kind} | {', '.join(dict.fromkeys(cues))} |" for kind, cues in kinds.items()]
-    return "\n".join(["| kind | after |", "|---|---|", *rows])
+    return "\n".join(["| kind | found after |", "|---|---|", *rows])

@@ -49,7 +49,7 @@ def _write_setup(name: str, client: Client) -> Iterator[str]:
         yield "Or set it up yourself."
     for one in build_snippets(client, GATEWAY):
         if one.path:
-            yield f"In `{one.path}`:" if " " not in one.path else f"In {one.path}:"
+            yield f"In `{one.path}`:"
         elif client.is_runnable:
             yield "Start it with:"
         yield _fence(one.language, one.text)

@@ -222,7 +222,10 @@ def test_signal_reaches_the_client(environment: dict[str, str], url: str) -> Non
 def test_model_with_small_context_is_warned_about(run_client: RunClient, url: str) -> None:
     done = run_client("claude", "--url", url, "--model", "small")
     assert done.returncode == 7
-    assert "starts with about 29000 tokens, but small has a context of 8192" in done.stderr
+    assert (
+        "sends about 29000 tokens in its first request, but small has a context of 8192"
+        in done.stderr
+    )
 
 
 # Errors.

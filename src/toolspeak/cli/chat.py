@@ -88,7 +88,7 @@ def _add_approval_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="URL",
-        help="ask in the inspector of a running gateway",
+        help="ask for approval in a gateway's inspector",
     )
     parser.add_argument(
         "--audit", type=Path, metavar="FILE", help="log every approval to this file"

@@ -150,7 +150,7 @@ def build_snippets(client: Client, gateway: GatewayAddress) -> Iterator[Snippet]
         title = f"{client.title}, once" if has_command else client.title
         path = Template(client.file.path).substitute()
         text = fill_template(client.file.text, gateway)
-        yield Snippet(title, text, path, path.split()[0].rpartition(".")[2])
+        yield Snippet(title, text, path, path.rpartition(".")[2])
     if has_command:
         values = _template_values(gateway)
         argv = (client.program, *_fill_all(client.args, values))

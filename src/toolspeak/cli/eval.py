@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         type=Path,
         metavar="FILE",
-        help="ask the questions of this file (default: the built-in questions)",
+        help="ask the questions in this file (default: the built-in questions)",
     )
     parser.add_argument(
         "--modes",
@@ -57,10 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="FILE",
-        help="add the answers to this file, and skip those that it has (default: eval-MODEL.jsonl)",
+        help="add answers to this file; skip questions that have one (default: eval-MODEL.jsonl)",
     )
     parser.add_argument(
-        "--fresh", action="store_true", help="discard the answers in the file, and ask again"
+        "--fresh", action="store_true", help="discard the answers in the file, and start over"
     )
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results as a chart")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -194,7 +194,7 @@ class _Evaluation:
         data: Path | None = self._options.data
         if data and path.exists() and path.samefile(data):
             raise UsageError(
-                f"--out {path} is the file of questions: choose another for the answers"
+                f"--out {path} is the questions file: choose another file for the answers"
             )
         return open_answers(path, self._model, fresh=self._options.fresh)
 

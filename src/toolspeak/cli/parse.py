@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reasoning-open",
         choices=("yes", "no", "unknown"),
         default="unknown",
-        help="yes if the text begins with reasoning, without a tag (default: unknown)",
+        help="yes if the text begins with reasoning, without an opening tag (default: unknown)",
     )
 
 

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dialect", required=True, help="the dialect to write")
     parser.add_argument(
-        "--tools", metavar="FILE", help="take the types of arguments from this JSON file"
+        "--tools", metavar="FILE", help="take argument types from the tools in this JSON file"
     )
     parser.add_argument(
         "--what",

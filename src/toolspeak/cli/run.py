@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         # Options may also follow the client's name, where argparse would miss them.
         nargs=argparse.PARSER,
         metavar="CLIENT [-- …]",
-        help=f"one of {', '.join(RUNNABLE)}; words after -- are passed to it",
+        help=f"one of {', '.join(RUNNABLE)}; arguments after -- are passed to it",
     )
 
 
@@ -73,7 +73,7 @@ def _add_options(parser: argparse.ArgumentParser, *, again: bool = False) -> Non
         "--print",
         action="store_true",
         default=default_to(False),
-        help="print the command, and do not run it",
+        help="print the command instead of running it",
     )
 
 
@@ -180,8 +180,8 @@ class _GatewayChecker:
         context = listed.get(model)
         if context and context < client.prompt_tokens:
             print(
-                f"toolspeak: {client.title} starts with about {client.prompt_tokens} tokens, but "
-                f"{escape_for_terminal(model)} has a context of "
+                f"toolspeak: {client.title} sends about {client.prompt_tokens} tokens in its first "
+                f"request, but {escape_for_terminal(model)} has a context of "
                 f"{context}: see docs/clients/README.md for models that fit",
                 file=sys.stderr,
             )

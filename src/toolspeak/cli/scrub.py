@@ -39,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print the place of each secret as JSON, instead of the text",
+        help="print the location of each secret as JSON, instead of the text",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="print the place of each secret, instead of the text; exit with 1 if there are any",
+        help="print the location of each secret, instead of the text; exit with 1 if there are any",
     )
 
 

@@ -68,7 +68,9 @@ def parse_count(text: str, least: int = 1) -> int:
     """Parse an option's value that must be a whole number."""
     # int() limits the length of its input, and accepts other digits and underscores.
     if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a whole number: expected {least} or more"
+        )
     return int(text)
 
 

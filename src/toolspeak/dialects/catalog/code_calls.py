@@ -89,7 +89,7 @@ DIALECTS = (
         evidence="whole",
         result_template="$content",
         model_fragments=("llama-3.2", "toolace", "watt-tool", "gemma-3"),
-        description="Llama 3.2, ToolACE and others; the whole message is a list of calls",
+        description="Llama 3.2, ToolACE and others; the whole reply is a list of calls",
     ),
     Dialect(
         name="nexusraven",

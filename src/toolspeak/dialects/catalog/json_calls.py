@@ -62,7 +62,7 @@ DIALECTS = (
         call_templates=("<tool_call>\n$object\n</tool_call>",),
         control_tokens=("<response>", "</response>"),
         model_fragments=("ernie-4.5", "ernie4.5", "ernie45"),
-        description="ERNIE 4.5 thinking; plain answers are wrapped in <response>",
+        description="ERNIE 4.5 thinking; plain answers are wrapped in `<response>`",
     ),
     Dialect(
         name="granite_20b_fc",
@@ -112,7 +112,7 @@ DIALECTS = (
         call_templates=("<tool_calls>$list</tool_calls>",),
         control_tokens=("<answer>", "</answer>"),
         model_fragments=("hunyuan-a13b",),
-        description="Hunyuan-A13B; plain answers are wrapped in <answer>",
+        description="Hunyuan-A13B; plain answers are wrapped in `<answer>`",
     ),
     Dialect(
         name="minimax_m1",

@@ -181,7 +181,7 @@ DIALECTS = (
         parallel=False,
         result_template="<|observation|>\n$content",
         model_fragments=("glm-4-9b", "glm-4-0414", "glm-4-32b"),
-        description="GLM-4 9B; the name on the first line, for declared tools only",
+        description="GLM-4 9B; the name is on the first line; for declared tools only",
     ),
 )
 

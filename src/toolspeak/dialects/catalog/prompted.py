@@ -20,7 +20,7 @@ DIALECTS = (
         name="raw-json",
         call_templates=("$object",),
         evidence="whole",
-        description="prompted models; the call alone, as bare JSON",
+        description="Prompted models; the call alone, as bare JSON",
     ),
     Dialect(
         name="xlam",
@@ -41,7 +41,7 @@ DIALECTS = (
         json_keys=JsonKeys("name", "parameters"),
         evidence="whole",
         result_template="$content",
-        description="any model whose output is constrained to a schema",
+        description="Any model whose output is constrained to a schema",
     ),
     Dialect(
         name="llama3_json",
@@ -60,7 +60,7 @@ DIALECTS = (
         json_keys=JsonKeys("name", "arguments", "id"),
         evidence="whole",
         result_template="$content",
-        description="models that echo the OpenAI API's own JSON",
+        description="Models that echo the OpenAI API's own JSON",
     ),
     Dialect(
         name="fenced_json",
@@ -70,7 +70,7 @@ DIALECTS = (
             "```tool_code\n$python\n```",
         ),
         evidence="whole",
-        description="any prompted model; the whole reply is one code fence",
+        description="Any prompted model; the whole reply is one code fence",
     ),
     Dialect(
         name="react",
@@ -106,7 +106,7 @@ DIALECTS = (
         json_keys=JsonKeys("name", "arguments", "id"),
         result_spans=(("~~~tool_result\n", "\n~~~"),),
         result_template="~~~tool_result\n$content\n~~~",
-        description="prompted models; a tilde fence on separate lines",
+        description="Prompted models; a tilde fence on separate lines",
     ),
     Dialect(
         name="action",
@@ -114,7 +114,7 @@ DIALECTS = (
         json_keys=JsonKeys("tool", "parameters"),
         result_template="Tool result for $id:\n$content",
         results_template=f"$results\n\n{_CONTINUE}",
-        description="prompted models; a code fence labelled `json action`",
+        description="Prompted models; a code fence labelled `json action`",
     ),
     Dialect(
         name="xml",
@@ -133,20 +133,20 @@ DIALECTS = (
         trailing_tokens=("<eom>",),
         result_template='<tool_result name="$name">\n$content\n</tool_result>',
         results_template="[Tool results]\n$results",
-        description="prompted models; JSON in a tag, with any of the closing tags",
+        description="Prompted models; JSON in a tag, closed by any of several tags",
     ),
     Dialect(
         name="xml",
         call_templates=("<tools>$canonical</tools>",),
         extra_closers=tuple(f"</{tag}>" for tag in _XML),
         inert_spans=(("<tools>", "</tools>"),),
-        description="the tag that prompts list tools in; a call only if it holds exactly one",
+        description="The tag that prompts list tools in; a call only if it holds exactly one",
     ),
     Dialect(
         name="xml",
         call_templates=("[TOOL_CALL]\n$perl\n[/TOOL_CALL]", "TOOL_CALL\n$perl\n/TOOL_CALL"),
         line_start_only=True,
-        description="several models; a map with arrows, and arguments as on a command line",
+        description="Several models; a map with arrows, and arguments as on a command line",
     ),
     Dialect(
         name="fence",
@@ -155,7 +155,7 @@ DIALECTS = (
             "```tool $name\n$arguments\n```",
         ),
         extra_closers=tuple(f"</{tag}>" for tag in _XML),
-        description="prompted models; a code fence labelled `tool_call`",
+        description="Prompted models; a code fence labelled `tool_call`",
     ),
     Dialect(
         name="glm-line",
@@ -166,13 +166,13 @@ DIALECTS = (
         ),
         extra_closers=("</invoke>",),
         evidence="prose",
-        description="GLM's short form `tool/parameter>value`, for declared tools only",
+        description="GLM's short form `tool/parameter>value`; for declared tools only",
     ),
     Dialect(
         name="content-with-tool_calls",
         call_templates=("$content",),
         json_keys=JsonKeys("name", "arguments", "id"),
         evidence="whole",
-        description="chat history as JSON; the text and the calls in one object",
+        description="Chat history as JSON; the text and the calls in one object",
     ),
 )

@@ -49,7 +49,7 @@ DIALECTS = (
             '<function name="$name">\n$params</function>\n</tool_call>',
         ),
         parameter_template=_XML_PARAM,
-        description="the same with attributes, as small models write it",
+        description="The same with attributes, as small models write it",
     ),
     Dialect(
         name="seed_oss",
@@ -120,7 +120,7 @@ DIALECTS = (
         parameter_template="<arg_key:opensource>$key</arg_key:opensource>\n"
         "<arg_value:opensource>$value</arg_value:opensource>\n",
         reasoning_tags=(("<think:opensource>", "</think:opensource>"),),
-        description="the same with the suffix of the published tokenizer",
+        description="The same with the suffix of the published tokenizer",
     ),
     Dialect(
         name="minimax_m2",
@@ -172,7 +172,7 @@ DIALECTS = (
         wrapper_template="<｜｜DSML｜｜tool_calls>\n$calls</｜｜DSML｜｜tool_calls>",
         separator="",
         parameter_template=_DSML_PARAM.replace("｜", "｜｜"),
-        description="the same with doubled bars, as models often write it",
+        description="The same with doubled bars, as models often write it",
     ),
     Dialect(
         name="deepseek_v4",
@@ -180,7 +180,7 @@ DIALECTS = (
         wrapper_template="<｜DSML｜tool_calls>\n$calls</｜DSML｜tool_calls>",
         separator="",
         parameter_template='<parameter name="$key" string="$string">$value</｜DSML｜parameter>\n',
-        description="the same with plain opening tags",
+        description="The same with plain opening tags",
     ),
     Dialect(
         name="step3",
@@ -266,7 +266,7 @@ DIALECTS = (
         wrapper_template=f"<{_ANTML}function_calls>\n$calls</{_ANTML}function_calls>",
         separator="",
         parameter_template=f'<{_ANTML}parameter name="$key">$value</{_ANTML}parameter>\n',
-        description="the same with a prefix, as models trained on Claude's output write it",
+        description="The same with a prefix, as models trained on Claude's output write it",
     ),
     Dialect(
         name="bfcl_xml",
@@ -275,7 +275,7 @@ DIALECTS = (
         separator="",
         parameter_template='<param name="$key" value="$value" type="$type"/>',
         result_template="$content",
-        description="the Berkeley leaderboard's XML prompts",
+        description="The Berkeley leaderboard's XML prompts",
     ),
     Dialect(
         name="bfcl_xml",
@@ -283,7 +283,7 @@ DIALECTS = (
         wrapper_template="<functions>$calls</functions>",
         separator="",
         parameter_template='<param name="$key" type="$type">$value</param>',
-        description="the concise form of the same",
+        description="The concise form of the same",
     ),
     Dialect(
         name="bfcl_xml",
@@ -291,19 +291,19 @@ DIALECTS = (
         wrapper_template="<TOOLCALL><functions>$calls</functions></TOOLCALL>",
         separator="",
         parameter_template='<param name="$key" value="$value" type="$type"/>',
-        description="the same inside <TOOLCALL>",
+        description="The same inside `<TOOLCALL>`",
     ),
     Dialect(
         name="tool_named_xml",
         call_templates=("<$name>$elements</$name>", "<$name/>", "<$name />"),
         evidence="prose",
         allows_cdata=True,
-        description="prompted models; the element is named after the tool, for declared tools only",
+        description="Prompted models; an element named after the tool; for declared tools only",
     ),
     Dialect(
         name="yaml_xml",
         call_templates=("<$name>\n$yaml</$name>",),
         evidence="prose",
-        description="prompted models; YAML inside an element named after the tool",
+        description="Prompted models; YAML inside an element named after the tool",
     ),
 )

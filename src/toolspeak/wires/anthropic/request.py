@@ -351,7 +351,7 @@ class AnthropicRequestEncoder(RequestEncoder):
             self.losses.drop(f"documents of type `{part.media_type}`", path)
             return False
         if isinstance(part, Text) and part.text and not part.text.strip():
-            self.losses.drop("texts of white space", path)
+            self.losses.drop("texts of only white space", path)
             return False
         return True
 
@@ -460,7 +460,7 @@ class AnthropicRequestEncoder(RequestEncoder):
     def _encode_stop(self) -> list[str]:
         stop = [text for text in self.request.stop if text.strip() or self.is_same_wire]
         if len(stop) < len(self.request.stop):
-            self.losses.drop("a stop sequence of white space", "$.stop")
+            self.losses.drop("stop sequences of only white space", "$.stop")
         return stop
 
     def _encode_sampling(self) -> Json:
@@ -485,7 +485,9 @@ class AnthropicRequestEncoder(RequestEncoder):
         if self.request.max_tokens is not None:
             return self.request.max_tokens
         limit = thinking.get("thinking", {}).get("budget_tokens", 0) + _DEFAULT_MAX_TOKENS
-        self.losses.change(f"Anthropic requires a limit; `max_tokens` is {limit}.", "$.max_tokens")
+        self.losses.change(
+            f"Anthropic requires `max_tokens`; it is set to {limit}.", "$.max_tokens"
+        )
         return limit
 
     def _encode_thinking(self) -> Json:

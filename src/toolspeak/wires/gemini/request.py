@@ -311,7 +311,7 @@ def _decode_tool_choice(fields: CamelCaseFields, notes: list[Note]) -> tuple[Too
     names = tuple(map(str, config.take("allowedFunctionNames", list) or ()))
     if config.take_any("streamFunctionCallArguments"):
         # Its pieces are values at paths, which no other API has, and which are optional.
-        message = "Arguments are not streamed; they come in one piece."
+        message = "Arguments are not streamed; each call is sent whole."
         notes.append(Note("unsupported", message, config.path_of("streamFunctionCallArguments")))
     rest = outer.rest() | nest("functionCallingConfig", config.rest())
     choice = structs.replace(_CHOICES[mode], names=names if mode != "NONE" else ())
@@ -524,7 +524,9 @@ class GeminiRequestEncoder(RequestEncoder):
             case "auto":
                 mode = "VALIDATED" if choice.validated or names else None
                 if names and not choice.validated:
-                    message = "With a choice among tools, Gemini validates calls by their schemas."
+                    message = (
+                        "With a choice among tools, Gemini validates calls against their schemas."
+                    )
                     self.losses.change(message, "$.tool_choice")
         return omit_none(mode=mode, allowedFunctionNames=names or None)
 
@@ -564,7 +566,7 @@ class GeminiRequestEncoder(RequestEncoder):
                 self.losses.drop(f"a reasoning effort or budget for {model}", "$.thinking")
             return {}
         if effort and budget and not is_off:
-            self.losses.drop("a reasoning budget beside an effort", "$.thinking")
+            self.losses.drop("a reasoning budget together with an effort", "$.thinking")
         return shown | (
             self._encode_budget(is_off) if "gemini-2" in model else self._encode_level(is_off)
         )

@@ -16,7 +16,7 @@ def _metrics() -> str:
         f"| `{name}` | {family.kind} | {_labels(family)} | {family.help} |"
         for name, family in METRIC_FAMILIES.items()
     ]
-    return "\n".join(["| metric | kind | labels | |", "|---|---|---|---|", *rows])
+    return "\n".join(["| metric | kind | labels | meaning |", "|---|---|---|---|", *rows])
 
 
 def _labels(family: MetricFamily) -> str:

@@ -309,7 +309,7 @@ def test_changed_question_counts_as_unanswered(tmp_path: Path) -> None:
 def test_file_of_another_kind_stays_unchanged(tmp_path: Path, text: str, fresh: bool) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(text)
-    with pytest.raises(UsageError, match="is not a file of answers: choose another with --out"):
+    with pytest.raises(UsageError, match="is not an answers file: choose another with --out"):
         open_answers(path, "m", fresh=fresh)
     assert path.read_text() == text
 
@@ -555,9 +555,9 @@ def test_failures_beyond_the_fifth_kind_are_counted() -> None:
         (["--plot", "no/a.png"], "--plot no/a.png: the folder no does not exist"),
         (
             ["--data", "questions.jsonl", "--out", "questions.jsonl"],
-            "is the file of questions: choose another",
+            "is the questions file: choose another",
         ),
-        (["--out", "toolspeak.toml", "--fresh"], "toolspeak.toml is not a file of answers"),
+        (["--out", "toolspeak.toml", "--fresh"], "toolspeak.toml is not an answers file"),
         (["--config", "none.toml"], "none.toml cannot be read"),
     ],
 )
@@ -584,7 +584,10 @@ def test_unknown_model_is_an_error_without_requests(
 ) -> None:
     """The default model is not measured in its place."""
     assert main(["eval", "mm"]) == 2
-    assert "toolspeak: the model 'mm' is not available; available are m" in capsys.readouterr().err
+    assert (
+        "toolspeak: the model 'mm' is not available; available models include m"
+        in capsys.readouterr().err
+    )
     assert not upstream.requests
 
 
@@ -592,7 +595,7 @@ def test_limit_zero_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]
     assert folder.is_dir()
     with pytest.raises(SystemExit):
         main(["eval", "--limit", "0"])
-    assert "--limit: '0' is not a whole number of at least 1" in capsys.readouterr().err
+    assert "--limit: '0' is not a whole number: expected 1 or more" in capsys.readouterr().err
 
 
 def test_plot_without_matplotlib_is_an_error(

@@ -433,7 +433,7 @@ def test_save_appends_a_section_once(capsys: Any, file: Path) -> None:
     served = Catalog(config, {}).resolve("box/m")
     assert (served.profile.mode, served.profile.dialect) == ("prompt", "hermes")
     code, out, _ = run(capsys, "box/m", "--save")
-    assert "Nothing to change: toolspeak.toml already says so." in out
+    assert "Nothing to change: toolspeak.toml already has these settings." in out
     assert file.read_text().count("[models") == 1
 
 

@@ -205,5 +205,5 @@ def test_a_failure_goes_on_from_what_was_passed_on() -> None:
         heard = ask(gateway.url, client, {**client.body(), **_model(client)})
     frames = [json.loads(line[6:]) for line in heard.raw.split(b"\n") if line[:6] == b"data: "]
     ids = {frame["response"]["id"] for frame in frames if "response" in frame}
-    assert "ended before its reply did" in heard.error
+    assert "ended before its reply was complete" in heard.error
     assert len(ids) == 1

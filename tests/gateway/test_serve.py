@@ -254,7 +254,7 @@ def test_stream_that_outlasts_the_grace_period_ends_with_an_error(
         gateway.send(signal.SIGTERM)
         said = stream.whole()
         assert time.monotonic() - sent > 0.9
-        assert '"error":{"message":"the gateway stopped before the request was done"' in said
+        assert '"error":{"message":"the gateway stopped before the request was complete"' in said
         assert gateway.ended() == 0
         assert "Traceback" not in gateway.log
 

@@ -149,7 +149,9 @@ class Agent:
             transcript = Transcript.load(transcript)
         earlier = tuple(messages)
         if earlier and transcript.messages:
-            raise UsageError("pass either `messages` or a transcript that has some, not both")
+            raise UsageError(
+                "the transcript already has messages: pass `messages` or the transcript, not both"
+            )
         with transcript.lock():
             for message in earlier:
                 transcript.add(message)
@@ -183,7 +185,9 @@ class Agent:
                 continue
             for one in listed:
                 if tools.setdefault(one.name, one) is not one:
-                    log.warning("tool %r of %r ignored: the name is taken", one.name, source)
+                    log.warning(
+                        "tool %r of %r ignored: another tool has this name", one.name, source
+                    )
         return tools
 
     def build_request(

@@ -174,7 +174,7 @@ class Approvals:
         without asking."""
         policy, name = self.policy, tool.name
         if policy.autonomy == "read_only" and tool.options.writes:
-            return _deny("policy", name, "it may change things and this agent may only read")
+            return _deny("policy", name, "it may change data, and this agent may only read")
         if uses or is_echo or tool.options.always_ask:
             return None
         if policy.autonomy in ("full", "read_only"):
@@ -254,7 +254,9 @@ class Approvals:
     async def _get_answer(self, request: ApprovalRequest) -> tuple[ApprovalAnswer, str]:
         """Return the approver's answer, and the reason if there is none."""
         if self.approver is None:
-            log.warning("%s needs approval, and there is no approver: see `approval`", request.tool)
+            log.warning(
+                "%s needs approval, but there is no approver: set one with `approval`", request.tool
+            )
             return "no", "there is no one to ask"
         limit = asyncio.timeout(max(0.0, request.expires_at - self._clock()))
         try:

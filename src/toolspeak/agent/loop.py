@@ -67,7 +67,7 @@ MAX_REPEATS = 3
 """After this many equal rounds in a row the model must answer without tools."""
 _CORRECTABLE = frozenset({"invalid-call", "unknown-tool", "truncated-call"})
 """Outcomes after which the model is told what was wrong with its calls."""
-_NOT_RUN = "`{name}` was not run: the agent stopped before it."
+_NOT_RUN = "`{name}` was not run: the agent stopped first."
 _INTERRUPTED = "`{name}` was interrupted. It may have done part of its work."
 _UNKNOWN_OUTCOME = (
     "`{name}` may or may not have run: the program ended while it was running. "

@@ -135,7 +135,7 @@ def _parse_yaml(name: str, text: str) -> Any:
     except (yaml.YAMLError, ValueError) as error:
         # PyYAML's own message quotes the line, which may contain a key.
         mark = getattr(error, "problem_mark", None)
-        message = _QUOTED.sub("'…'", getattr(error, "problem", None) or "a value cannot be read")
+        message = _QUOTED.sub("'…'", getattr(error, "problem", None) or "a value is not valid")
         place = f"{name}, line {mark.line + 1}" if mark else name
         raise ConfigError([f"{place}: not valid YAML: {message}"]) from None
 

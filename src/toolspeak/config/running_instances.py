@@ -51,7 +51,7 @@ def register_instance(instance: RunningInstance) -> Generator[None, None, None]:
         with os.fdopen(file, "wb") as out:
             out.write(msgspec.json.encode(instance))
     except (OSError, RuntimeError) as problem:
-        log.info("other commands cannot find this gateway by themselves: %s", problem)
+        log.info("this gateway cannot be registered, so other commands need --url: %s", problem)
     try:
         yield
     finally:

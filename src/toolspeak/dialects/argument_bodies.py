@@ -426,6 +426,8 @@ def render_yaml(arguments: Mapping[str, Any], schema: Mapping[str, Any], closer:
         except InvalidBody:
             same = False
         if not same or closer in text:
-            raise NotRenderable(key, f"the value of {key!r} so that it reads back as what it is")
+            raise NotRenderable(
+                key, f"the value of {key!r} so that it parses back to the same value"
+            )
         written.append(text)
     return "".join(written)

@@ -159,7 +159,9 @@ def render_elements(
                 written.append(text)
                 break
         else:
-            raise NotRenderable(key, f"the value of {key!r} so that it reads back as what it is")
+            raise NotRenderable(
+                key, f"the value of {key!r} so that it parses back to the same value"
+            )
     return "".join(written)
 
 

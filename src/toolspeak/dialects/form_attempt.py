@@ -378,7 +378,7 @@ def skip_extra_brackets(attempt: FormAttempt, fence: tuple[str, ...] = ()) -> Bo
 
 
 def note_extra_brackets(brackets: str) -> Note:
-    return Note("repaired-extra-closer", "closing brackets that open nothing", brackets)
+    return Note("repaired-extra-closer", "closing brackets without opening brackets", brackets)
 
 
 def seek_closer(attempt: FormAttempt, start: int) -> Reading[bool]:

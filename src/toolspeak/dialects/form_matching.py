@@ -436,10 +436,10 @@ class FormMatcher:
             return False
         is_late, is_second = literal in self._missing_closers, self._writer.only_space_since_call
         if is_second and not is_late:
-            self._writer.add_note("repaired-extra-closer", f"{literal} comes twice", literal)
+            self._writer.add_note("repaired-extra-closer", f"{literal} appears twice", literal)
         elif not is_late and not self._has_noted_stray_closer:
             self._has_noted_stray_closer = True
-            message = f"{literal} closes nothing here; it may have cut the last call short"
+            message = f"{literal} closes nothing here; it may belong to a value of the last call"
             self._writer.add_note("stray-closer", message, literal)
         if is_late or is_second:
             self._missing_closers = ()

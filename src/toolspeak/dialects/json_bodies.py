@@ -327,7 +327,7 @@ def _read_broken_object(attempt: FormAttempt, start: int) -> Reading[JsonResult]
     text = buffer.held_text()[start:]
     is_truncated = state == NEED_MORE and json_values.is_incomplete_json(text)
     if not is_truncated and (yield from _skip_inner_calls(attempt, start)):
-        problem = "a string that holds a call is not closed before it"
+        problem = "a string that contains a call is not closed"
         return JsonResult(problem=problem, is_truncated=False)
     return JsonResult(is_missing=True, is_truncated=is_truncated)
 

@@ -97,7 +97,7 @@ class MarkerContext:
         if self._trust == "lenient":
             return ""
         if _RECITED.search(self._tail):
-            return "is recited from the prompt"
+            return "is copied from the prompt"
         return "is inside code" if (yield from self.is_code(marker)) else ""
 
     def is_announced_example(self) -> bool:

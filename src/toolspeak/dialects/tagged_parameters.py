@@ -559,4 +559,4 @@ def _explain_failure(key: str, text: str, dialect: Dialect) -> str:
     closes = parameter_format(dialect).value_closer
     if closes and closes in text:
         return f"{closes} inside a value"
-    return f"the value of {key!r} so that it reads back as what it is"
+    return f"the value of {key!r} so that it parses back to the same value"

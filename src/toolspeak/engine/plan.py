@@ -34,7 +34,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
     mode: ToolsMode | Literal["auto"] = "auto"
     """The configured mode. "auto" chooses by capabilities and by what was learned."""
     learned_mode: ToolsMode | None = None
-    """The mode that earlier requests to this model have shown to work."""
+    """The mode that an earlier request or probe has shown to work."""
     dialect: str | None = None
     trust: Trust = "standard"
     compact: bool | Literal["auto"] = "auto"
@@ -92,7 +92,7 @@ def _choose_mode(profile: ModelProfile) -> tuple[ToolsMode, str]:
     if profile.learned_mode:
         return (
             profile.learned_mode,
-            f"earlier requests have shown that {profile.learned_mode} works",
+            f"an earlier request or probe has shown that {profile.learned_mode} works",
         )
     match profile.capabilities.native_tools:
         case False if profile.capabilities.constrained:

@@ -25,7 +25,7 @@ from ..wires.fields import PRIVATE
 from .plan import ModelProfile
 
 INSTRUCTION_ROLES: frozenset[Role] = frozenset({"system", "developer"})
-INSTRUCTION_WRAPPED = "an instruction inside the conversation was wrapped into a user turn"
+INSTRUCTION_WRAPPED = "an instruction inside the conversation was wrapped in a user message"
 _STRICT_WIRE = "openai_chat"
 """The other wires have separate instructions, or reorder them themselves."""
 

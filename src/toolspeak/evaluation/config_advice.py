@@ -74,7 +74,7 @@ def _advise_change(
     """Return the settings that differ in a section that the file already has."""
     changed = list(_write_settings(_apply_findings(report, before), before))
     if not changed:
-        return ConfigAdvice(file, "", f"{file} already says so")
+        return ConfigAdvice(file, "", f"{file} already has these settings")
     return ConfigAdvice(
         file, "\n".join((section, *changed)), f"change {section} in {file} yourself"
     )

@@ -225,7 +225,7 @@ def open_answers(path: Path, model: str, *, fresh: bool = False) -> AnswerFile:
     for part in (data, data[len(complete) :]):
         # Never truncate or overwrite a file of another kind.
         if not _LINE_START.startswith(part[: len(_LINE_START)]):
-            raise UsageError(f"{path} is not a file of answers: choose another with --out")
+            raise UsageError(f"{path} is not an answers file: choose another with --out")
     if fresh:
         complete = b""
     answers = [

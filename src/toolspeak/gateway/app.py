@@ -286,7 +286,7 @@ def _failure_for(
             raise Gone from None
         case asyncio.CancelledError():
             # The server stops, and its grace period is over.
-            return Failure("overloaded", "the gateway stopped before the request was done", 503)
+            return Failure("overloaded", "the gateway stopped before the request was complete", 503)
         case _:
             path = incoming.path[:200]
             log.error("%s failed: %s %s", record.id, incoming.method, path, exc_info=problem)

@@ -85,7 +85,7 @@ class AccessControl:
         if head.path in _PUBLIC_PATHS:
             return ""
         if head.doubled:
-            message = f"the header {head.doubled} is there twice; send it once"
+            message = f"the header {head.doubled} was sent twice; send it once"
             raise Refused(Failure("bad_request", message, 400))
         self._check_host(head)
         if _is_inspector_page(head):
@@ -126,7 +126,9 @@ class AccessControl:
         origin = head.headers.get("origin")
         if origin is None and head.headers.get("sec-fetch-site") in _CROSS_ORIGIN:
             # Browsers send no Origin for images, scripts and frames.
-            raise Refused(Failure("forbidden", "other web pages may not request this", 403))
+            raise Refused(
+                Failure("forbidden", "requests from other web pages are not allowed", 403)
+            )
         is_inspector = head.path.startswith(INSPECTOR_ROOT)
         if origin is None or (self.allows_origin(origin) and not is_inspector):
             return

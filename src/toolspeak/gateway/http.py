@@ -289,7 +289,7 @@ class Sender:
             self.keeps = False
         lines = "\r\n".join([_date(int(time())), *map(": ".join, headers.items())])
         if lines.count("\n") != len(headers):
-            raise ValueError("there is a line break in a header of the answer")
+            raise ValueError("a header of the response contains a line break")
         self.has_begun = True
         self.status = status
         status_line = _STATUS.get(status) or f"HTTP/1.1 {status} \r\n"

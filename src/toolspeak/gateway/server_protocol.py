@@ -33,11 +33,11 @@ _LINGER = 2.0
 _MOST_HEAD = 2**20
 """Bytes of a head after which nobody waits for its end."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_NO_HTTP = "this is no HTTP request that can be read"
-_NO_PROXY = "this is no proxy"
+_NO_HTTP = "the request is not valid HTTP"
+_NO_PROXY = "this server is not a proxy; send the request to its own URL"
 _UPGRADE = frozenset({b"upgrade", b"connection", b"http2-settings"})
 """What asks for another protocol."""
-_LONG_HEAD = f"there are more than {_MOST_HEAD} bytes before or after the body of this request"
+_LONG_HEAD = f"the request has more than {_MOST_HEAD} bytes before or after its body"
 Serve = Callable[[Incoming, Sender], Coroutine[Any, Any, None]]
 
 

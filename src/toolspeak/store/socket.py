@@ -167,7 +167,7 @@ class SocketStore(RemoteStore):
             writer.close()
             for answer in waiting:
                 if not answer.done():
-                    answer.set_exception(ConnectionError("the first process has gone"))
+                    answer.set_exception(ConnectionError("the first process has exited"))
 
 
 def _new_folder() -> Path:
@@ -179,8 +179,8 @@ def _new_folder() -> Path:
                 return folder
             folder.rmdir()
     raise UsageError(
-        "several workers need a folder for a socket, and there is none whose path is short enough: "
-        "set TMPDIR to one, or `store` to a Redis, or `server.workers` to 1"
+        "no temporary folder has a path short enough for the socket that workers share: "
+        "set TMPDIR to one, `store` to a Redis URL, or `server.workers` to 1"
     )
 
 

@@ -188,7 +188,9 @@ class Catalog:
         known = known or [f"{upstream}/…" for upstream in self._config.upstreams]
         near = difflib.get_close_matches(name, known, 3, 0.4) or known[:3]
         if near:
-            message = f"the model {name!r} is not available; available are {', '.join(near)}"
+            message = (
+                f"the model {name!r} is not available; available models include {', '.join(near)}"
+            )
             return UnknownModelError(message)
         subject = f"the model {name!r} is not available" if name else "no model is available"
         return UnknownModelError(f"{subject}; start a local server, or set a provider's key")

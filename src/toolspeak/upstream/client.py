@@ -341,7 +341,7 @@ class UpstreamResponse:
         for capture in self._captures:
             capture.reserve_new()
         if self._size - self._progress_size > _MAX_BODY:
-            message = f"sent more than {_MAX_BODY} bytes that are not a reply"
+            message = f"sent more than {_MAX_BODY} bytes without any part of a reply"
             raise upstream_error(self._endpoint, message)
         if self._captures:
             self._check_size_at = self._size + RECOUNT_AFTER

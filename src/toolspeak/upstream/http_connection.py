@@ -176,9 +176,9 @@ class Connection(Corked):
             if self.is_complete:
                 self._may_stay = False
             else:
-                self._fail(HttpProblem(f"sent what is no HTTP reply: {problem}"))
+                self._fail(HttpProblem(f"sent an invalid HTTP response: {problem}"))
         except httptools.HttpParserUpgrade:
-            self._fail(HttpProblem("wants to speak another protocol than HTTP"))
+            self._fail(HttpProblem("switched to a protocol other than HTTP"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -188,7 +188,7 @@ class Connection(Corked):
             if not self._has_begun:
                 self._problem = Disconnected(_NO_ANSWER)
             else:
-                self._problem = HttpProblem("broke off in the middle of its reply")
+                self._problem = HttpProblem("closed the connection in the middle of its response")
         self._wake()
         # They know us, and would wait with us for the collector of garbage.
         self._parser = None
@@ -203,7 +203,7 @@ class Connection(Corked):
 
     def on_message_begin(self) -> None:
         if self.is_complete:
-            raise HttpProblem("sent more than it was asked for")
+            raise HttpProblem("sent more data than requested")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_size += len(name) + len(value)
@@ -222,7 +222,7 @@ class Connection(Corked):
         if packed in _PACKED:
             self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
         elif packed not in ("identity", ""):
-            self._fail(HttpProblem(f"sent its reply packed as {packed!r}, which was not asked for"))
+            self._fail(HttpProblem(f"sent a response with the unsupported encoding {packed!r}"))
         self._wake()
 
     def on_body(self, data: bytes) -> None:
@@ -250,10 +250,12 @@ class Connection(Corked):
         try:
             data = self._unpacker.decompress(data, _MOST_UNPACKED)
         except zlib.error as problem:
-            self._fail(HttpProblem(f"sent a reply that cannot be unpacked: {problem}"))
+            self._fail(HttpProblem(f"sent a response that cannot be decompressed: {problem}"))
             return b""
         if self._unpacker.unconsumed_tail:
-            self._fail(HttpProblem(f"sent more than {_MOST_UNPACKED} bytes in one piece"))
+            self._fail(
+                HttpProblem(f"sent a chunk of more than {_MOST_UNPACKED} bytes when decompressed")
+            )
         return data
 
 

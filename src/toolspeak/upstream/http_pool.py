@@ -176,7 +176,9 @@ class Pool:
         proxy = urlsplit(origin.proxy)
         if proxy.scheme not in _PORTS or not proxy.hostname:
             shown = mask_url(origin.proxy)
-            raise CannotConnect(f"cannot be reached by the proxy {shown}: give an http:// one")
+            raise CannotConnect(
+                f"cannot be reached through the proxy {shown}: use an http:// or https:// proxy"
+            )
         tls = _tls() if proxy.scheme == "https" else None
         port = proxy.port or _PORTS[proxy.scheme]
         connection = await self._direct(proxy.hostname, port, tls)
@@ -210,7 +212,7 @@ def address_of(base_url: str) -> Address:
     """Where an API is, by its address and what the environment says of proxies."""
     parts = urlsplit(base_url)
     if parts.scheme not in _PORTS or not parts.hostname:
-        raise CannotConnect("cannot be reached: its base_url is no http:// or https:// address")
+        raise CannotConnect("cannot be reached: its `base_url` must be an http:// or https:// URL")
     try:
         port = parts.port or _PORTS[parts.scheme]
     except ValueError as problem:

@@ -280,13 +280,15 @@ class StreamDecoder:
 
     def _finish_reply(self) -> Iterator[Event]:
         if not self.is_complete:
-            yield Failure("upstream", "The upstream's stream ended before its reply did.", 502)
+            yield Failure(
+                "upstream", "The upstream's stream ended before its reply was complete.", 502
+            )
             return
         last = list(self._decoder.finish())
         if self._decoder.is_complete or self._has_content or any(map(_is_content, last)):
             yield from last
         else:
-            yield Failure("upstream", "The upstream's response holds no reply.", 502)
+            yield Failure("upstream", "The upstream's response contains no reply.", 502)
 
     def _decode_frames(self, frames: Iterable[Frame]) -> Iterator[Event]:
         for frame in frames:

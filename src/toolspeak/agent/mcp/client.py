@@ -214,7 +214,7 @@ class McpServer:
         if seconds > _MAX_WAIT:
             raise McpServerError(
                 f"MCP server {self.name!r} failed several times. "
-                f"It is tried again in {seconds:.0f} s. {_ADVICE}"
+                f"It will be tried again in {seconds:.0f} s. {_ADVICE}"
             )
         await asyncio.sleep(seconds)
         try:

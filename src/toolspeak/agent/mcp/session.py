@@ -219,7 +219,7 @@ class McpSession:
         if status == 404 or (status == 400 and code in _UNKNOWN_SESSION):
             # The server was restarted and does not know this session.
             await self.close()
-            return RequestNotSent(f"{self._label} forgot this session: {problem.message}")
+            return RequestNotSent(f"{self._label} no longer knows this session: {problem.message}")
         if status is not None and code == sdk.INTERNAL_ERROR:
             return self._server_error(f"failed with HTTP {status} ({problem.message})")
         return ToolError(problem.message)

@@ -225,7 +225,9 @@ def search_files(folder: ConfinedFolder, pattern: str, path: str, glob: str | No
     if not pattern:
         raise WorkspaceError("Expected a text to search for - at `$.pattern`")
     if "\n" in pattern:
-        raise WorkspaceError("`pattern` must not contain a line break: lines are searched singly.")
+        raise WorkspaceError(
+            "`pattern` must not contain a line break: each line is searched separately."
+        )
     matches_line, problem = _compile_search(pattern)
     walk = start_walk(folder, path)
     contents = walk.read_files(compile_glob(glob or "*", walk.start.name))

@@ -68,7 +68,9 @@ class InspectorClient:
             raise UsageError(f"{self.url}: {_error_message(problem)}") from None
         except (OSError, ValueError, HTTPException) as problem:
             why = getattr(problem, "reason", problem)
-            raise UsageError(f"{self.url} does not respond as a gateway does: {why}") from None
+            raise UsageError(
+                f"{self.url} does not respond like a Toolspeak gateway: {why}"
+            ) from None
 
 
 def _error_message(problem: urllib.error.HTTPError) -> str:

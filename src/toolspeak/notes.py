@@ -42,7 +42,7 @@ NOTES: dict[str, str] = {
     "dropped-text": "The retry came after text had been sent; only its calls were used.",
     "reasoning-as-text": "The reply is only reasoning, which is also given as its text.",
     # Repairs: none changes the inside of a string.
-    "repaired-arguments-beside-name": "The arguments were beside the name, not in an object.",
+    "repaired-arguments-beside-name": "The arguments were beside the name, not nested.",
     "repaired-bare-input": "The input was plain text, for a tool with one required parameter.",
     "repaired-comment": "Comments were removed.",
     "repaired-code-fence": "The body was in a code fence inside the markers.",

@@ -224,7 +224,10 @@ def test_failing_approver_denies(problem: BaseException) -> None:
     approvals = Approvals(approver=ScriptedApprover(problem), audit=records.append)
     [result_texts], events = run_agent(approvals, call_delete_file())
     denied = "`delete_file` was not run: it needs approval, and "
-    assert result_texts in (f"{denied}asking for it failed.", f"{denied}the request was withdrawn.")
+    assert result_texts in (
+        f"{denied}the request for approval failed.",
+        f"{denied}the request was withdrawn.",
+    )
     assert [record.by for record in records] == ["no_answer"]
     assert summarize_events(events)[-1] == "answer"
 

@@ -125,7 +125,7 @@ def test_cancelled_run_withdraws_its_question(gateway: Running) -> None:
 def test_unreachable_gateway_denies(gateway: Running) -> None:
     approver = ask_in_inspector("http://127.0.0.1:9", TOKEN)
     unreachable = Agent(FunctionModel(model), tools=[remove], approval=Approvals("ask", approver))
-    assert "asking for it failed" in unreachable.run_sync("Clean up.").text
+    assert "the request for approval failed" in unreachable.run_sync("Clean up.").text
     assert removed == []
 
 

@@ -316,7 +316,7 @@ def test_encode_results_are_in_the_order_of_their_calls(answers: list[Message]) 
     contents = [message["content"] for message in messages if message["role"] == "tool"]
     assert contents == ["of a", "of b", "of c", "of d"]
     was_between = any(message.role == "user" for message in answers)
-    assert notes == ["Results are moved before the messages between them."] * was_between
+    assert notes == ["Messages between results are moved after them."] * was_between
     decoded = decode_messages(*messages)
     found = [part for message in decoded for part in message.parts if isinstance(part, ToolResult)]
     assert [part.call_id for part in found] == [f"call_{number}" for number in (1, 2, 3, 4)]

@@ -271,7 +271,7 @@ class Approvals:
             if limit.expired():
                 return "no", "there was no answer in time"
             log.exception("cannot ask for approval of %s", request.tool)
-            return "no", "asking for it failed"
+            return "no", "the request for approval failed"
         if self._clock() > request.expires_at:
             return "no", "there was no answer in time"
         return parse_answer(answer) if isinstance(answer, str) else "no", ""

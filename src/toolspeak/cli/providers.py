@@ -1,4 +1,4 @@
-"""List the providers: API, base URL, and variable for the key."""
+"""List the providers with their APIs, base URLs and key variables."""
 
 from __future__ import annotations
 

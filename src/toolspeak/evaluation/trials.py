@@ -39,7 +39,7 @@ Trial = Callable[[ModelProber, Findings], Awaitable[Finding]]
 _REASONING_PLACES = {
     "field": "in a field of the reply",
     "text": "in the text, between tags",
-    "open": "in the text from its start: the prompt opens it",
+    "open": "in the text from its start: the prompt contains the opening tag",
     "": "none seen",
 }
 _WORD = "teal"

@@ -47,7 +47,7 @@ _MAX_SHOWN = 200
 _NOT_A_LINK = frozenset({errno.EINVAL, errno.ENOENT})
 _ERRORS = {
     errno.ENOENT: "does not exist",
-    errno.ENOTDIR: "is not a folder, or a part of it is not",
+    errno.ENOTDIR: "is not a folder, or one of its parents is not",
     errno.ELOOP: "was just replaced by a link",
     errno.EEXIST: "exists already",
     errno.EISDIR: "is a folder",

@@ -273,7 +273,7 @@ class OllamaRequestEncoder(RequestEncoder):
         for message, path in turn:
             found = [part for part in message.parts if isinstance(part, ToolResult)]
             if found and messages:
-                self.losses.change("Results are moved before the messages between them.", path)
+                self.losses.change("Messages between results are moved after them.", path)
             results += [(result, path) for result in found]
             parts = [part for part in message.parts if not isinstance(part, ToolResult)]
             if parts or not found:

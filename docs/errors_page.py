@@ -14,7 +14,7 @@ KINDS: dict[FailureKind, tuple[tuple[int, ...], str, str]] = {
     "bad_request": (
         (400, 405, 415, 422),
         "The request is not valid for its API, or the upstream rejects it as invalid.",
-        "Read the message: it ends with the path of the field, which is also in `param`.",
+        "Read the message. If a field is wrong, the message ends with its path, which is also in `param`.",
     ),
     "unauthorized": (
         (401,),

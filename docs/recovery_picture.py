@@ -25,7 +25,7 @@ LABELS: dict[Step, tuple[str, str]] = {
     "prompt": ("use the prompt", "if it was native"),
     "reformat": ("reformat", "without tools"),
 }
-SECOND_CORRECTION = ("correct", "only what to do")
+SECOND_CORRECTION = ("correct", "more briefly")
 CONDITIONAL = frozenset[Step]({"continue", "constrain", "prompt"})
 STYLE = """
 text { font: 12px -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif; fill: #1f2328; }

@@ -128,7 +128,8 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--embedded",
         action=argparse.BooleanOptionalAction,
-        help="run the embedded model, or not (default: if no upstream is configured)",
+        help="run the embedded model, or not (default: with --gguf, or if no upstream is "
+        "configured)",
     )
 
 

@@ -4,7 +4,7 @@
     upstream rejects tools   ->  the same request once more, with the tools in the prompt
 
 Each step changes the request or the plan of the next attempt. A correction tells the model what was
-wrong: the first one gives the reason, the second only says what to do.
+wrong; the second one is shorter.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .plan import ModelProfile, involves_tools, plan_request, plan_with_mode
 
 Step = Literal["correct", "continue", "constrain", "prompt", "reformat"]
 STEPS: dict[Step, str] = {
-    "correct": "says what was wrong; the second time, only what to write",
+    "correct": "says what was wrong; the second time, more briefly",
     "continue": "asks the model to continue where it stopped",
     "constrain": "constrains the model to a JSON schema that admits only valid calls",
     "prompt": "describes the tools in the prompt, not through the API",

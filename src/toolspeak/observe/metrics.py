@@ -68,7 +68,7 @@ METRIC_FAMILIES: dict[str, MetricFamily] = {
     ),
     "toolspeak_notes_total": MetricFamily("Requests with a note, by its code.", ("code",)),
     "toolspeak_retries_total": MetricFamily(
-        "Upstream requests beyond the first of a client request, by reason.", ("reason",)
+        "Retries and fallbacks of requests, by reason.", ("reason",)
     ),
     "toolspeak_tokens_total": MetricFamily("Tokens as reported by upstreams.", ("kind",)),
     "toolspeak_upstream_failures_total": MetricFamily(

@@ -525,7 +525,7 @@ class GeminiRequestEncoder(RequestEncoder):
                 mode = "VALIDATED" if choice.validated or names else None
                 if names and not choice.validated:
                     message = (
-                        "With a choice among tools, Gemini validates calls against their schemas."
+                        "If only some tools may be called, Gemini validates calls against schemas."
                     )
                     self.losses.change(message, "$.tool_choice")
         return omit_none(mode=mode, allowedFunctionNames=names or None)

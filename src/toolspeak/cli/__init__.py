@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from functools import partial
 from io import TextIOWrapper
 from types import ModuleType
-from typing import Any
 
 from .. import __version__
 from .._util import escape_for_terminal
@@ -30,10 +28,9 @@ from . import (
     scrub,
     serve,
 )
+from .arguments import CommandParser
 from .terminal import INTERRUPTED
 
-_HELP_COLUMN = 28
-_USAGE_FORMS = {"?": "[{}]", "*": "[{} …]", "+": "{} …"}
 COMMANDS = (
     *(chat, check, completion, convert, dialects, eval, explain, mcp, parse, probe, providers),
     *(render, run, scrub, serve),
@@ -98,6 +95,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, CommandParser]]:
             name, prog=f"toolspeak {name}", help=summary, description=summary
         )
         command.add_arguments(added)
+        added.usage = added.build_usage()
         added.set_defaults(module=command)
         commands[name] = added
     return parser, commands
@@ -117,38 +115,3 @@ def _get_name(command: ModuleType) -> str:
 def _get_summary(command: ModuleType) -> str:
     """Return the first line of the command's docstring."""
     return (command.__doc__ or "").strip().partition("\n")[0]
-
-
-class CommandParser(argparse.ArgumentParser):
-    """The parser of one command: a short usage line, and a list of the command's arguments."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.actions: list[argparse.Action] = []
-        settings["formatter_class"] = partial(
-            argparse.HelpFormatter, max_help_position=_HELP_COLUMN
-        )
-        super().__init__(**settings)
-
-    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
-        action = super().add_argument(*names, **settings)
-        if not (action.option_strings or action.metavar or action.choices):
-            action.metavar = action.dest.upper()
-        self.actions.append(action)
-        return action
-
-    def format_usage(self) -> str:
-        return f"usage: {self.prog} {' '.join(self._list_usage_words())}\n"
-
-    def format_help(self) -> str:
-        # The options are listed below the usage line, so it does not repeat them.
-        self.usage = f"{self.prog} {' '.join(self._list_usage_words())}".replace("%", "%%")
-        return super().format_help()
-
-    def _list_usage_words(self) -> Iterator[str]:
-        yield "[options]"
-        for action in self.actions:
-            name = str(action.metavar or action.dest.upper())
-            if not action.option_strings:
-                yield _USAGE_FORMS.get(str(action.nargs), "{}").format(name)
-            elif action.required:
-                yield f"{action.option_strings[0]} {name}"

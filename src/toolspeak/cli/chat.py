@@ -11,88 +11,50 @@ from rich.console import Console
 
 from .._util import state_directory
 from ..errors import UsageError
-from .terminal import (
-    ConfigSource,
-    add_config_arguments,
-    open_status_console,
-    parse_count,
-)
+from .arguments import CommandParser
+from .terminal import ConfigSource, open_status_console
 
 if TYPE_CHECKING:
     from ..agent import Approvals
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model", nargs="?", default="", help="the model's name (default: the default model)"
-    )
-    add_config_arguments(parser)
-    parser.add_argument(
-        "--files", type=Path, metavar="FOLDER", help="let the model read this folder"
-    )
-    parser.add_argument(
-        "--edit", action="store_true", help="let the model change files in the folder"
-    )
-    parser.add_argument("--shell", action="store_true", help="let the model run shell commands")
-    parser.add_argument(
-        "--mcp", type=Path, metavar="FILE", help="use the MCP servers that this file lists"
-    )
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_model()
+    parser.add_config()
+    parser.add_file("--files", "let the model read this folder", "FOLDER")
+    parser.add_flag("--edit", "let the model change files in the folder")
+    parser.add_flag("--shell", "let the model run shell commands")
+    parser.add_file("--mcp", "use the MCP servers that this file lists")
     _add_approval_arguments(parser)
-    parser.add_argument(
-        "--instructions", default="", metavar="TEXT", help="system instructions for the model"
-    )
-    parser.add_argument(
-        "--max-iterations",
-        type=parse_count,
-        default=10,
-        metavar="N",
-        help="limit the model's turns per message (default: 10)",
-    )
-    parser.add_argument(
+    parser.add("--instructions", "system instructions for the model", default="", metavar="TEXT")
+    parser.add_count("--max-iterations", "limit the model's turns per message", 10)
+    parser.add_choice(
         "--scrub",
-        choices=("model", "display", "both", "off"),
-        default="model",
-        help="mask secrets in tool results for the model, on the display, or both (default: model)",
+        ("model", "display", "both", "off"),
+        "mask secrets in tool results for the model, on the display, or both",
     )
-    parser.add_argument(
-        "--transcript",
-        type=Path,
-        metavar="FILE",
-        help="save the conversation in this file, and continue it",
-    )
+    parser.add_file("--transcript", "save the conversation in this file, and continue it")
 
 
-def _add_approval_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def _add_approval_arguments(parser: CommandParser) -> None:
+    parser.add_choice(
         "--approve",
-        choices=("full", "read_only", "ask"),
-        default="ask",
-        help="run every call, deny calls that write, or ask (default: ask)",
+        ("ask", "read_only", "full"),
+        "ask before each call, deny calls that write, or run every call",
     )
-    parser.add_argument(
-        "--always-ask",
-        action="append",
-        default=[],
-        metavar="TOOL",
-        help="ask before each call of this tool",
-    )
-    parser.add_argument(
-        "--auto-approve",
-        action="append",
-        default=[],
-        metavar="TOOL",
-        help="never ask before a call of this tool",
-    )
-    parser.add_argument(
+    for name, text in (
+        ("--always-ask", "ask before each call of this tool"),
+        ("--auto-approve", "never ask before a call of this tool"),
+    ):
+        parser.add(name, text, action="append", default=[], metavar="TOOL")
+    parser.add(
         "--inspector",
+        "ask for approval in a gateway's inspector",
         nargs="?",
         const="",
         metavar="URL",
-        help="ask for approval in a gateway's inspector",
     )
-    parser.add_argument(
-        "--audit", type=Path, metavar="FILE", help="log every approval to this file"
-    )
+    parser.add_file("--audit", "log every approval to this file")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -9,24 +9,21 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from rich.text import Text
 
 from ..config.document import ConfigError
 from ..config.loading import LoadedConfig, read_config
 from ..config.settings import Config, find_model, mask_secret, mask_settings, mask_url
+from .arguments import CommandParser
 from .terminal import build_table, open_console, write_json
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="the configuration, TOML or LiteLLM's YAML (default: toolspeak.toml)",
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_file(
+        "--config", "the configuration, TOML or LiteLLM's YAML (default: toolspeak.toml)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_flag("--json", "print JSON")
 
 
 def run(options: argparse.Namespace) -> int:

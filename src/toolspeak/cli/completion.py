@@ -18,6 +18,7 @@ from ..config.providers import PROVIDERS
 from ..dialects import DIALECTS
 from ..types import ToolsMode
 from ..wires import WIRES
+from .arguments import CommandParser
 from .run import RUNNABLE
 
 VALUES: Mapping[str, Sequence[str]] = {
@@ -30,8 +31,6 @@ VALUES: Mapping[str, Sequence[str]] = {
     "target": [*WIRES],
 }
 """Values for arguments that declare no `choices`, by the argument's name."""
-FILE_ARGUMENTS = frozenset({"context", "file", "files", "output", "tools"})
-"""Arguments that take a file, besides those of type `Path`."""
 SHELLS = ("bash", "zsh", "fish")
 _BASH_WRAPPER = """
 _toolspeak() {
@@ -49,12 +48,9 @@ _toolspeak() {
 complete -o bashdefault -o default -F _toolspeak toolspeak"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "shell",
-        choices=SHELLS,
-        help='the shell; to load the script: eval "$(toolspeak completion bash)"',
-    )
+def add_arguments(parser: CommandParser) -> None:
+    text = 'the shell; to load the script: eval "$(toolspeak completion bash)"'
+    parser.add("shell", text, choices=SHELLS)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -72,7 +68,7 @@ def build_script(shell: str) -> str:
     parser._actions[-1].help = "command"  # pyright: ignore[reportPrivateUsage]
     for action in (action for command in commands.values() for action in command.actions):
         values = VALUES.get(action.dest, ())
-        if action.type is Path or action.dest in FILE_ARGUMENTS:
+        if action.type is Path:
             _set_completer(action, shtab.FILE)
         elif shell == "zsh" and any(value.endswith("/") for value in values):
             _set_completer(action, {"zsh": f"{{compadd -S '' -- {' '.join(values)}}}"})

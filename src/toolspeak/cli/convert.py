@@ -16,7 +16,8 @@ from ..events import Event, fold
 from ..types import Note, Request
 from ..wires import WIRES, Envelope, StreamDecoder, get_wire
 from ..wires.framing import decode_json, encode_json
-from .terminal import show_progress
+from .arguments import STDIN, CommandParser
+from .terminal import open_input, show_progress
 
 KINDS = ("auto", "request", "reply", "message", "tools")
 _REQUEST = frozenset({"messages", "contents", "input", "prompt"})
@@ -25,60 +26,49 @@ _STREAM = (b"data:", b"event:", b":")
 _NO_REQUEST = Request(model="", messages=(), extra={"stream_options": {"include_usage": True}})
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    wires = ", ".join(WIRES)
-    parser.add_argument(
-        "file",
-        nargs="?",
-        default="-",
-        help="convert this JSON, JSON lines or stream (default: standard input)",
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_input("convert this JSON, JSON lines or stream")
+    parser.add(
+        "--from",
+        f"the input's API: {', '.join(WIRES)}",
+        dest="source",
+        required=True,
+        metavar="API",
     )
-    parser.add_argument(
-        "--from", dest="source", required=True, metavar="API", help=f"the input's API: {wires}"
-    )
-    parser.add_argument(
-        "--to", dest="target", required=True, metavar="API", help="the output's API"
-    )
+    parser.add("--to", "the output's API", dest="target", required=True, metavar="API")
     parser.add_argument(
         "-o",
         "--output",
-        default="-",
+        type=Path,
+        default=STDIN,
         metavar="FILE",
         help="write to this file (default: standard output)",
     )
-    parser.add_argument(
-        "--kind",
-        choices=KINDS,
-        default="auto",
-        help="the kind of the JSON values (default: auto, which detects all but tools)",
+    parser.add_choice(
+        "--kind", KINDS, "the kind of the JSON values; auto detects all kinds but tools"
     )
-    parser.add_argument(
-        "--quiet", action="store_true", help="do not print notes about changed or dropped fields"
-    )
+    parser.add_flag("--quiet", "do not print notes about changed or dropped fields")
 
 
 def run(options: argparse.Namespace) -> int:
     converter = Converter(options.source, options.target, options.kind)
-    if options.file == "-":
-        _write_output(converter.convert_lines(sys.stdin.buffer), options.output)
-    else:
-        with Path(options.file).open("rb") as file:
-            lines = show_progress(file, options.file)
-            _write_output(converter.convert_lines(lines), options.output)
+    with open_input(options.file) as file:
+        lines = show_progress(file, options.file)
+        _write_output(converter.convert_lines(lines), options.output)
     if not options.quiet:
         for note in converter.notes:
             print(f"note: {note.code}: {note.message} - at `{note.where}`", file=sys.stderr)
     return 0
 
 
-def _write_output(chunks: Iterable[bytes], path: str) -> None:
+def _write_output(chunks: Iterable[bytes], path: Path) -> None:
     """Write to standard output, or to a file that appears only when it is complete."""
-    if path == "-":
+    if path == STDIN:
         for chunk in chunks:
             sys.stdout.buffer.write(chunk)
         sys.stdout.flush()
         return
-    unfinished = Path(f"{path}.part")
+    unfinished = path.with_name(f"{path.name}.part")
     try:
         with unfinished.open("wb") as file:
             file.writelines(chunks)

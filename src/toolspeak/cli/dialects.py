@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from ..dialects import DIALECTS, Dialect, dialects_for_model, get_dialect, render_calls
 from ..types import Tool, ToolCall
+from .arguments import CommandParser
 from .terminal import build_table, open_console, write_json
 
 SAMPLE_TOOL = Tool(
@@ -21,10 +22,10 @@ SAMPLE_TOOL = Tool(
 SAMPLE_CALL = ToolCall(id="a1b2c3d4e", name="get_weather", arguments={"city": "Oslo", "days": 3})
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="*", help="list only these dialects (default: all)")
-    parser.add_argument("--model", help="list only the dialects that this model writes")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+def add_arguments(parser: CommandParser) -> None:
+    parser.add("name", "list only these dialects (default: all)", nargs="*")
+    parser.add("--model", "list only the dialects that this model writes")
+    parser.add_flag("--json", "print JSON")
 
 
 def run(options: argparse.Namespace) -> int:

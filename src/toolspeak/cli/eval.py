@@ -7,7 +7,6 @@ import asyncio
 import os
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -16,13 +15,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import UsageError
 from ..types import ToolsMode
+from .arguments import CommandParser
 from .terminal import (
     INTERRUPTED,
     ConfigSource,
-    add_config_arguments,
     open_console,
     open_status_console,
-    parse_count,
     plain_text,
     write_json,
 )
@@ -36,70 +34,27 @@ _MODES: tuple[ToolsMode, ...] = get_args(ToolsMode)
 _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9.]+")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model", nargs="?", default="", help="the model's name (default: the default model)"
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_model()
+    parser.add_file("--data", "ask the questions in this file (default: the built-in questions)")
+    modes = ",".join(_MODES)
+    parser.add("--modes", f"measure these modes (default: {modes})", metavar="MODE,…")
+    parser.add_count("--limit", "ask at most N questions (default: all)")
+    parser.add_count("--every", "ask only every Nth question", 1)
+    parser.add_count("--concurrency", "ask N questions at a time", 1)
+    parser.add_count("--max-tokens", "limit each answer to N tokens", 1024)
+    parser.add_count("--timeout", "limit the time for each question", 600, "SECONDS")
+    parser.add_count(
+        "--retries", "retry an unusable reply N times (default: as configured)", least=0
     )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="FILE",
-        help="ask the questions in this file (default: the built-in questions)",
-    )
-    parser.add_argument(
-        "--modes",
-        metavar="MODE,…",
-        help=f"measure these modes (default: {','.join(_MODES)})",
-    )
-    _add_limit_arguments(parser)
-    add_config_arguments(parser)
-    parser.add_argument(
+    parser.add_config()
+    parser.add_file(
         "--out",
-        type=Path,
-        metavar="FILE",
-        help="add answers to this file; skip questions that have one (default: eval-MODEL.jsonl)",
+        "add answers to this file; skip questions that have one (default: eval-MODEL.jsonl)",
     )
-    parser.add_argument(
-        "--fresh", action="store_true", help="discard the answers in the file, and start over"
-    )
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results as a chart")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _add_limit_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--limit", type=parse_count, metavar="N", help="ask at most N questions (default: all)"
-    )
-    parser.add_argument(
-        "--every", type=parse_count, default=1, metavar="N", help="ask only every Nth question"
-    )
-    parser.add_argument(
-        "--concurrency",
-        type=parse_count,
-        default=1,
-        metavar="N",
-        help="ask N questions at a time (default: 1)",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=parse_count,
-        default=1024,
-        metavar="N",
-        help="limit each answer to N tokens (default: 1024)",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=parse_count,
-        default=600,
-        metavar="SECONDS",
-        help="limit the time for each question (default: 600)",
-    )
-    parser.add_argument(
-        "--retries",
-        type=partial(parse_count, least=0),
-        metavar="N",
-        help="retry an unusable reply N times (default: as configured)",
-    )
+    parser.add_flag("--fresh", "discard the answers in the file, and start over")
+    parser.add_file("--plot", "draw the results as a chart", "FILE.png")
+    parser.add_flag("--json", "print JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ from rich.text import Text
 from .._util import encode_json
 from ..errors import UsageError
 from ..observe.inspector.client import InspectorClient
+from .arguments import CommandParser
 from .terminal import open_console, plain_text, write_json
 
 _PREVIEW_LENGTH = 2000
@@ -33,18 +34,12 @@ _HIGHLIGHT_STYLES = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "id",
-        nargs="?",
-        help="an x-request-id, or last (default: list the requests)",
-    )
-    parser.add_argument(
-        "--url", help="the gateway's URL (default: the gateway that was started last)"
-    )
-    parser.add_argument("--key", help="the gateway's admin key (default: $TOOLSPEAK_ADMIN_KEY)")
-    parser.add_argument("--full", action="store_true", help="print long texts in full")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+def add_arguments(parser: CommandParser) -> None:
+    parser.add("id", "an x-request-id, or last (default: list the requests)", nargs="?")
+    parser.add("--url", "the gateway's URL (default: the gateway that was started last)")
+    parser.add("--key", "the gateway's admin key (default: $TOOLSPEAK_ADMIN_KEY)")
+    parser.add_flag("--full", "print long texts in full")
+    parser.add_flag("--json", "print JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -16,8 +16,9 @@ from . import convert as converting
 from . import dialects as listing
 from . import parse as parsing
 from . import probe as probing
+from .arguments import CommandParser
 from .render import render_value
-from .terminal import ConfigSource, add_config_arguments, open_status_console
+from .terminal import ConfigSource, open_status_console
 
 if TYPE_CHECKING:
     from ..agent import AgentTool
@@ -41,12 +42,12 @@ _Wire = Annotated[str, f"An API: {', '.join(WIRES)}."]
 _Tools = Annotated[list[Any] | None, "Tools in any API's format."]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config_arguments(parser)
-    parser.add_argument(
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_config()
+    parser.add(
         "--http",
+        "serve on this address, not on stdio; clients on other machines need a key",
         metavar="HOST:PORT",
-        help="serve on this address, not on stdio; clients on other machines need a key",
     )
 
 

@@ -11,50 +11,28 @@ from ..dialects import Parser, dialects_for_model
 from ..events import fold
 from ..testing import split_into_chunks
 from ..types import Reply
-from .terminal import parse_count, read_json, read_text, write_json
+from .arguments import CommandParser
+from .terminal import read_json, read_text, write_json
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file", nargs="?", default="-", help="parse the text in this file (default: standard input)"
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_input("parse the text in this file")
+    parser.add("--dialect", "read only this dialect (default: auto, any dialect)", default="auto")
+    parser.add("--model", "try the dialects of this model first")
+    parser.add_file("--tools", "check calls against the tools in this JSON file")
+    parser.add_flag(
+        "--types-only", "use the tools for types only: accept unknown tools and invalid arguments"
     )
-    parser.add_argument(
-        "--dialect", default="auto", help="read only this dialect (default: auto, any dialect)"
+    parser.add_choice(
+        "--trust", ("standard", "strict", "lenient"), "lenient also accepts calls within prose"
     )
-    parser.add_argument("--model", help="try the dialects of this model first")
-    parser.add_argument(
-        "--tools", metavar="FILE", help="check calls against the tools in this JSON file"
-    )
-    parser.add_argument(
-        "--types-only",
-        action="store_true",
-        help="use the tools for types only: accept unknown tools and invalid arguments",
-    )
-    parser.add_argument(
-        "--trust",
-        choices=("strict", "standard", "lenient"),
-        default="standard",
-        help="lenient also accepts calls within prose (default: standard)",
-    )
-    parser.add_argument(
-        "--context",
-        metavar="FILE",
-        help="ignore calls that are quoted from the messages in this JSON file",
-    )
-    parser.add_argument(
-        "--stream",
-        type=parse_count,
-        metavar="N",
-        help="parse the text in chunks of N characters",
-    )
-    parser.add_argument(
-        "--events", action="store_true", help="print the events, one JSON object per line"
-    )
-    parser.add_argument(
+    parser.add_file("--context", "ignore calls that are quoted from the messages in this JSON file")
+    parser.add_count("--stream", "parse the text in chunks of N characters")
+    parser.add_flag("--events", "print the events, one JSON object per line")
+    parser.add_choice(
         "--reasoning-open",
-        choices=("yes", "no", "unknown"),
-        default="unknown",
-        help="yes if the text begins with reasoning, without an opening tag (default: unknown)",
+        ("unknown", "yes", "no"),
+        "yes if the text begins with reasoning, without an opening tag",
     )
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from .arguments import CommandParser
 from .terminal import (
     INTERRUPTED,
     ConfigSource,
-    add_config_arguments,
     build_table,
     open_console,
     open_status_console,
@@ -33,17 +33,11 @@ _NOT_SAVED = 1
 """The exit code if the settings could not be saved."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model", nargs="?", default="", help="the model's name (default: the default model)"
-    )
-    add_config_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--save",
-        action="store_true",
-        help="add the recommended settings to the configuration file",
-    )
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_model()
+    parser.add_config()
+    parser.add_flag("--json", "print JSON")
+    parser.add_flag("--save", "add the recommended settings to the configuration file")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -6,14 +6,15 @@ import argparse
 import os
 
 from ..config.providers import PROVIDERS, Provider
+from .arguments import CommandParser
 from .terminal import build_table, open_console, write_json
 
 _COLUMNS = ("provider", "wire", "native tools", "base URL", "key")
 _TOOL_SUPPORT = {True: "yes", False: "no", "model": "some models"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_flag("--json", "print JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,23 +11,15 @@ from ..calls.tools import as_tools
 from ..dialects import render_calls, render_results, render_tools
 from ..errors import UsageError
 from ..types import ToolCall, ToolResult
+from .arguments import CommandParser
 from .terminal import read_json
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file", nargs="?", default="-", help="render this JSON file (default: standard input)"
-    )
-    parser.add_argument("--dialect", required=True, help="the dialect to write")
-    parser.add_argument(
-        "--tools", metavar="FILE", help="take argument types from the tools in this JSON file"
-    )
-    parser.add_argument(
-        "--what",
-        choices=("calls", "results", "tools"),
-        default="calls",
-        help="what the file contains (default: calls)",
-    )
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_input("render this JSON file")
+    parser.add("--dialect", "the dialect to write", required=True)
+    parser.add_file("--tools", "take argument types from the tools in this JSON file")
+    parser.add_choice("--what", ("calls", "results", "tools"), "what the file contains")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -21,6 +21,7 @@ from .._util import escape_for_terminal, state_directory
 from ..config.addresses import parse_gateway_url
 from ..config.running_instances import list_responding
 from ..errors import UsageError
+from .arguments import CommandParser
 from .clients import (
     CLIENTS,
     DEFAULT_URL,
@@ -37,44 +38,25 @@ _TIMEOUT = 10
 """Seconds to wait for the gateway's response."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     _add_options(parser)
-    parser.add_argument(
+    parser.add(
         "command",
+        f"one of {', '.join(RUNNABLE)}; arguments after -- are passed to it",
         # Options may also follow the client's name, where argparse would miss them.
         nargs=argparse.PARSER,
         metavar="CLIENT [-- …]",
-        help=f"one of {', '.join(RUNNABLE)}; arguments after -- are passed to it",
     )
 
 
-def _add_options(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
-    """Add the options; in a second pass, options that are absent keep their values."""
-
-    def default_to(value: Any) -> Any:
-        return argparse.SUPPRESS if again else value
-
-    parser.add_argument(
-        "--url",
-        default=default_to(""),
-        help=f"the gateway's URL (default: the gateway that was started last, or {DEFAULT_URL})",
-    )
-    parser.add_argument(
-        "--model",
-        default=default_to(""),
-        help="the model's name (default: the gateway's default)",
-    )
-    parser.add_argument(
-        "--key",
-        default=default_to(""),
-        help="the key for the gateway (default: the first of $TOOLSPEAK_KEYS)",
-    )
-    parser.add_argument(
-        "--print",
-        action="store_true",
-        default=default_to(False),
-        help="print the command instead of running it",
-    )
+def _add_options(parser: CommandParser) -> None:
+    for name, text in (
+        ("--url", f"the gateway's URL (default: the gateway started last, or {DEFAULT_URL})"),
+        ("--model", "the model's name (default: the gateway's default)"),
+        ("--key", "the key for the gateway (default: the first of $TOOLSPEAK_KEYS)"),
+    ):
+        parser.add(name, text, default="")
+    parser.add_flag("--print", "print the command instead of running it")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -132,8 +114,9 @@ def _split_command(options: argparse.Namespace) -> tuple[str, list[str]]:
     """Return the client's name and arguments; our own options between them are read."""
     name, *words = options.command
     at = words.index("--") if "--" in words else len(words)
-    own = argparse.ArgumentParser(prog="toolspeak run", add_help=False, allow_abbrev=False)
-    _add_options(own, again=True)
+    own = CommandParser(prog="toolspeak run", add_help=False, allow_abbrev=False)
+    _add_options(own)
+    # Options that are absent here keep the values that `options` has already.
     _, unknown = own.parse_known_args(words[:at], options)
     if name not in RUNNABLE:
         raise UsageError(f"unknown client {name!r}: choose from {', '.join(RUNNABLE)}")

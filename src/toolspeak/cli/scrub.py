@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import codecs
-import contextlib
 import itertools
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import UsageError
 from ..security.scrubbing import Scrubber, SecretFinding
-from .terminal import show_progress, write_json
+from .arguments import STDIN, CommandParser
+from .terminal import open_input, show_progress, write_json
 
 _CHUNK = 1 << 16
 _BOM_SIZE = 4
@@ -28,23 +28,19 @@ _BYTE_ORDER_MARKS = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def add_arguments(parser: CommandParser) -> None:
+    parser.add(
         "files",
+        "scrub these files (default: standard input)",
         nargs="*",
-        default=["-"],
+        type=Path,
+        default=[STDIN],
         metavar="FILE",
-        help="scrub these files (default: standard input)",
     )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print the location of each secret as JSON, instead of the text",
-    )
-    parser.add_argument(
+    parser.add_flag("--json", "print the location of each secret as JSON, instead of the text")
+    parser.add_flag(
         "--check",
-        action="store_true",
-        help="print the location of each secret, instead of the text; exit with 1 if there are any",
+        "print the location of each secret, instead of the text; exit with 1 if there are any",
     )
 
 
@@ -53,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     has_secrets = has_failed = False
     for path in options.files:
         try:
-            with _open_input(path) as file:
+            with open_input(path) as file:
                 has_secrets |= _scrub_file(path, show_progress(_read_chunks(file), path), options)
         except BrokenPipeError:
             raise
@@ -65,10 +61,10 @@ def run(options: argparse.Namespace) -> int:
     return 1 if options.check and has_secrets else 0
 
 
-def _scrub_file(path: str, chunks: Iterator[bytes], options: argparse.Namespace) -> bool:
+def _scrub_file(path: Path, chunks: Iterator[bytes], options: argparse.Namespace) -> bool:
     """Write a scrubbed file, or its findings, to standard output; return True if it has any."""
     has_secrets = False
-    scrubber = Scrubber(source=path)
+    scrubber = Scrubber(source=str(path))
     start = _read_start(chunks)
     encoding, errors = _detect_encoding(start, path)
     texts = _decode_chunks(itertools.chain([start], chunks), encoding, errors)
@@ -91,7 +87,7 @@ def _read_start(chunks: Iterator[bytes]) -> bytes:
     return start
 
 
-def _detect_encoding(start: bytes, path: str) -> tuple[str, str]:
+def _detect_encoding(start: bytes, path: Path) -> tuple[str, str]:
     """Return the encoding and the error handler, which keeps invalid bytes of UTF-8 unchanged."""
     for mark, encoding in _BYTE_ORDER_MARKS:
         if start.startswith(mark):
@@ -119,21 +115,12 @@ def _scrub_texts(scrubber: Scrubber, texts: Iterator[str]) -> Iterator[str]:
     yield scrubber.finish()
 
 
-def _report(path: str, found: list[SecretFinding], as_json: bool) -> None:
+def _report(path: Path, found: list[SecretFinding], as_json: bool) -> None:
     for one in found:
         if as_json:
-            write_json({"file": path, **{key: getattr(one, key) for key in _REPORTED_FIELDS}})
+            write_json({"file": str(path), **{key: getattr(one, key) for key in _REPORTED_FIELDS}})
         else:
             print(f"{path}:{one.line}:{one.column}: {one.kind} {one.name}".rstrip())
-
-
-@contextlib.contextmanager
-def _open_input(path: str) -> Generator[BinaryIO]:
-    if path == "-":
-        yield sys.stdin.buffer
-        return
-    with Path(path).open("rb") as file:
-        yield file
 
 
 def _read_chunks(file: BinaryIO) -> Iterator[bytes]:

@@ -15,14 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from .arguments import CommandParser
 from .clients import CLIENTS, DEFAULT_URL, HIDDEN_KEY, NO_KEY, GatewayAddress, build_snippets
-from .terminal import (
-    ConfigSource,
-    add_config_arguments,
-    plain_text,
-    print_warning,
-    write_json,
-)
+from .terminal import ConfigSource, plain_text, print_warning, write_json
 
 if TYPE_CHECKING:
     from ..config.settings import Config
@@ -32,22 +27,18 @@ if TYPE_CHECKING:
 _NAME = "toolspeak"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config_arguments(parser)
-    parser.add_argument("--host", help="listen on this address (default: 127.0.0.1)")
-    parser.add_argument(
-        "--port", type=int, help="listen on this port; 0 picks a free one (default: 7878)"
-    )
-    parser.add_argument("--workers", type=int, metavar="N", help="run N processes (default: 1)")
-    parser.add_argument(
-        "--json", action="store_true", help="print the URL, models and clients as JSON"
-    )
-    parser.add_argument("--verbose", action="store_true", help="log each request")
-    parser.add_argument(
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_config()
+    parser.add("--host", "listen on this address (default: 127.0.0.1)")
+    parser.add("--port", "listen on this port; 0 picks a free one (default: 7878)", type=int)
+    parser.add("--workers", "run N processes (default: 1)", type=int, metavar="N")
+    parser.add_flag("--json", "print the URL, models and clients as JSON")
+    parser.add_flag("--verbose", "log each request")
+    parser.add(
         "--log",
+        "log to standard error as text (default) or JSON; json logs every request",
         dest="log_format",
         choices=("text", "json"),
-        help="log to standard error as text (default) or JSON; json logs every request",
     )
 
 

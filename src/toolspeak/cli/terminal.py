@@ -8,9 +8,10 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 from rich.console import Console
@@ -20,6 +21,7 @@ from rich.text import Text
 
 from .._util import escape_for_terminal
 from ..errors import UsageError
+from .arguments import STDIN
 
 if TYPE_CHECKING:
     from ..config.loading import LoadedConfig
@@ -36,20 +38,30 @@ log = logging.getLogger("toolspeak.cli")
 # Input.
 
 
-def read_text(path: str) -> str:
-    """Read a file, or standard input for "-"; bytes that are not UTF-8 are escaped."""
-    data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+def read_text(path: Path) -> str:
+    """Read a file or standard input; bytes that are not UTF-8 are escaped."""
+    data = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
     return data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
 
 
-def read_json(path: str) -> Any:
+@contextmanager
+def open_input(path: Path) -> Generator[BinaryIO]:
+    """Open a file, or standard input, which stays open."""
+    if path == STDIN:
+        yield sys.stdin.buffer
+        return
+    with path.open("rb") as file:
+        yield file
+
+
+def read_json(path: Path) -> Any:
     try:
         return json.loads(read_text(path))
     except ValueError as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
 
 
-def show_progress(chunks: Iterable[bytes], path: str) -> Iterator[bytes]:
+def show_progress(chunks: Iterable[bytes], path: Path) -> Iterator[bytes]:
     """Yield the chunks of a file, with a progress bar if only standard error is a terminal."""
     console = Console(stderr=True)
     is_shown = console.is_terminal and not sys.stdout.isatty()
@@ -57,21 +69,11 @@ def show_progress(chunks: Iterable[bytes], path: str) -> Iterator[bytes]:
     with Progress(
         *columns, TimeRemainingColumn(), console=console, disable=not is_shown
     ) as progress:
-        size = Path(path).stat().st_size if path != "-" else None
-        task = progress.add_task(path, total=size)
+        size = path.stat().st_size if path != STDIN else None
+        task = progress.add_task(str(path), total=size)
         for chunk in chunks:
             yield chunk
             progress.advance(task, len(chunk))
-
-
-def parse_count(text: str, least: int = 1) -> int:
-    """Parse an option's value that must be a whole number."""
-    # int() limits the length of its input, and accepts other digits and underscores.
-    if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a whole number: expected {least} or more"
-        )
-    return int(text)
 
 
 # Output.
@@ -115,22 +117,6 @@ def build_table(
 
 
 # The configuration.
-
-
-def add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that select the configuration and the embedded model."""
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the configuration (default: toolspeak.toml)"
-    )
-    parser.add_argument(
-        "--gguf", type=Path, metavar="FILE", help="run this model file as the embedded model"
-    )
-    parser.add_argument(
-        "--embedded",
-        action=argparse.BooleanOptionalAction,
-        help="run the embedded model, or not (default: with --gguf, or if no upstream is "
-        "configured)",
-    )
 
 
 class ConfigSource:

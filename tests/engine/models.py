@@ -173,14 +173,3 @@ def thinking(model: Simulated, before: str, after: str) -> Simulated:
 def thinking_apart(request: Request) -> list[Event]:
     first, *rest = honest(request)
     return [first, ReasoningDelta("A week has days."), *rest]
-
-
-def by_grammar(model: Simulated) -> Simulated:
-    """The same model, on a server with grammars."""
-
-    def speak(request: Request) -> list[Event]:
-        grammar = request.extra.get("grammar", "")
-        literal = re.fullmatch(r'root ::= "(.*)"', grammar)
-        return says(literal[1]) if literal else model(request)
-
-    return speak

@@ -17,7 +17,6 @@ from tests.engine.models import (
     Simulated,
     answer,
     at_its_temperature,
-    by_grammar,
     held,
     honest,
     in_turns,
@@ -286,15 +285,6 @@ def test_rejected_temperature_is_left_out() -> None:
 
 
 PROPS = {"default_generation_settings": {"n_ctx": 8192}}
-
-
-def test_grammar_is_tried_on_llama_cpp_only() -> None:
-    pages = {"/props": PROPS}
-    assert value(probe_simulated(by_grammar(honest)), "grammar") is None, (
-        "the upstream is not llama.cpp"
-    )
-    assert value(probe_simulated(by_grammar(honest), pages), "grammar") is True
-    assert value(probe_simulated(honest, pages), "grammar") is False
 
 
 @pytest.mark.parametrize(
@@ -569,6 +559,5 @@ def test_embedded_model_is_recommended_constrained_mode(
     assert result["mode"] == "constrained"
     assert result["findings"]["native_tools"]["value"] == "ignored"
     assert result["findings"]["json_schema"]["value"] is True
-    assert result["findings"]["grammar"]["value"] is True
     assert result["findings"]["context"]["value"] == 8192
     assert result["toml"] == ""

@@ -124,12 +124,13 @@ def _print_report(report: ProbeReport, *, is_shared: bool) -> None:
 
 
 def _list_findings(report: ProbeReport) -> Iterator[tuple[str, str, str]]:
-    from ..evaluation.trials import TITLES
+    from ..evaluation.trials import TRIALS
 
+    titles = {**{name: title for name, (title, _) in TRIALS.items()}, "dialect": "best dialect"}
     for name, finding in report.findings.items():
         value = finding.value
         text = str(value) if type(value) is int else _VALUES.get(value, str(value))
-        yield TITLES[name], text, finding.evidence
+        yield titles[name], text, finding.evidence
 
 
 def _list_scores(report: ProbeReport) -> Iterator[tuple[str, str, str]]:

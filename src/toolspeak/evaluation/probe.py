@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..dialects.markers import dialects_for_model
 from ..engine.plan import DEFAULT_DIALECT
@@ -20,7 +20,7 @@ from ..types import ToolsMode
 from ..upstream.catalog import ResolvedModel
 from ..upstream.client import UpstreamClient
 from .prober import CALL_QUESTIONS, QUESTIONS, ModelProber, ProbeQuestion, get_text_call_dialect
-from .trials import TITLES, TRIALS, Finding, Findings
+from .trials import TRIALS, Finding, Findings
 
 _QUESTION_COUNT = len(QUESTIONS)
 _COMMON_DIALECTS = (DEFAULT_DIALECT, "hermes", "fenced_json", "pythonic")
@@ -80,17 +80,17 @@ class ProbeReport(Struct, frozen=True):
 async def probe_model(
     model: ResolvedModel,
     upstreams: UpstreamClient,
-    on_request: Callable[[str], None] = lambda _: None,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> ProbeReport:
-    """Find out what a model can do; `on_request` receives the current step at each request.
+    """Find out what a model can do; `on_step` receives the title of each step.
 
     Raises `UpstreamError` if the upstream cannot be reached.
     """
     began = monotonic()
-    prober = ModelProber(model, upstreams, on_request)
+    prober = ModelProber(model, upstreams, on_step)
     found: dict[str, Finding] = {}
-    for name, trial in TRIALS.items():
-        prober.start_step(TITLES[name])
+    for name, (title, trial) in TRIALS.items():
+        on_step(title)
         found[name] = await trial(prober, found)
     scores = await score_modes(prober, found)
     found["dialect"] = find_best_dialect(scores)
@@ -114,13 +114,11 @@ async def probe_model(
 
 async def score_modes(prober: ModelProber, found: Findings) -> list[ModeScore]:
     """Score every available mode on the same questions, prompt mode once per dialect."""
-    prober.start_step("native")
     scores: list[ModeScore] = []
     if found["native_tools"].value is not False:
         scores.append(await _score_mode(prober, "native", None, QUESTIONS))
     scores += await _score_dialects(prober)
     if found["json_schema"].value:
-        prober.start_step("constrained")
         scores.append(await _score_mode(prober, "constrained", None, QUESTIONS))
     return scores
 
@@ -129,12 +127,10 @@ async def _score_dialects(prober: ModelProber) -> list[ModeScore]:
     """Score dialects by their calls until one makes all of them; the best gets all questions."""
     scores: list[ModeScore] = []
     for dialect in list_candidate_dialects(prober):
-        prober.start_step(f"prompt, {dialect}")
         scores.append(await _score_mode(prober, "prompt", dialect, CALL_QUESTIONS))
         if scores[-1].fluent == len(CALL_QUESTIONS):
             break
     best = max(scores, key=lambda score: (score.calls, score.fluent))
-    prober.start_step(best.title)
     complete = await _score_mode(prober, "prompt", best.dialect, QUESTIONS)
     return [complete if score is best else score for score in scores]
 
@@ -150,15 +146,17 @@ def list_candidate_dialects(prober: ModelProber) -> list[str]:
 async def _score_mode(
     prober: ModelProber, mode: ToolsMode, dialect: str | None, questions: tuple[ProbeQuestion, ...]
 ) -> ModeScore:
-    calls = answers = fluent = 0
-    for question in questions:
-        reply = await prober.ask(question, mode, dialect)
-        if not question.is_correct_reply(reply):
-            continue
-        calls += bool(question.tool_name)
-        answers += not question.tool_name
-        fluent += bool(question.tool_name) and get_text_call_dialect(reply) == dialect
-    return ModeScore(mode, dialect, calls, answers, len(questions), fluent)
+    score = ModeScore(mode, dialect, asked=len(questions))
+    prober.on_step(score.title)
+    replies = [(question, await prober.ask(question, mode, dialect)) for question in questions]
+    correct = [(one, reply) for one, reply in replies if one.is_correct_reply(reply)]
+    calls = [reply for question, reply in correct if question.truth]
+    return structs.replace(
+        score,
+        calls=len(calls),
+        answers=len(correct) - len(calls),
+        fluent=sum(get_text_call_dialect(reply) == dialect for reply in calls),
+    )
 
 
 def select_full_scores(scores: list[ModeScore]) -> dict[ToolsMode, ModeScore]:

@@ -6,7 +6,8 @@ The questions are so simple that a wrong answer does not come from a lack of int
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from textwrap import shorten
 from typing import Any
 
 from msgspec import Struct, structs
@@ -33,6 +34,7 @@ from ..upstream.catalog import ResolvedModel
 from ..upstream.client import UpstreamClient
 from ..upstream.model_call import read_reply
 from ..wires.framing import decode_json, encode_json
+from .questions import has_expected_calls
 
 _REJECTED = frozenset({400, 404, 405, 415, 422, 500, 501})
 """Statuses of requests that an upstream does not support. Other failures say nothing about it."""
@@ -51,13 +53,12 @@ def _declare_tool(name: str, description: str, **properties: dict[str, Any]) -> 
     return {"name": name, "description": description, "parameters": parameters}
 
 
-TOOLS = as_tools(
-    [
-        _declare_tool("get_weather", "Tells the weather in a city.", city=_CITY),
-        _declare_tool("add", "Adds two numbers.", a={"type": "integer"}, b={"type": "integer"}),
-        _declare_tool("set_timer", "Starts a timer.", minutes=_MINUTES),
-    ]
-)
+_TOOL_ROWS = [
+    _declare_tool("get_weather", "Tells the weather in a city.", city=_CITY),
+    _declare_tool("add", "Adds two numbers.", a={"type": "integer"}, b={"type": "integer"}),
+    _declare_tool("set_timer", "Starts a timer.", minutes=_MINUTES),
+]
+TOOLS = as_tools(_TOOL_ROWS)
 
 
 class ProbeQuestion(Struct, frozen=True):
@@ -65,34 +66,20 @@ class ProbeQuestion(Struct, frozen=True):
 
     title: str
     messages: tuple[Message, ...]
-    tool_name: str = ""
-    """The tool to call; empty if the correct reply has no call."""
-    arguments: dict[str, Any] = {}
+    truth: dict[str, Any] = {}
+    """The expected call, as in `questions.py`; empty if the correct reply has none."""
     expected_words: tuple[str, ...] = ()
     """A correct answer contains one of them."""
 
     def is_correct_reply(self, reply: Reply) -> bool:
-        """Check for the one expected call, or for an answer without any call."""
+        """Check for the expected call, or for an answer without any call."""
         if reply.failure or reply.rejected:
             return False
-        if self.tool_name:
-            return len(reply.calls) == 1 and self._is_expected_call(reply.calls[0])
+        if self.truth:
+            return has_expected_calls(reply.calls, self.truth, _TOOL_ROWS)
         text = reply.text.lower()
         has_words = not self.expected_words or any(word in text for word in self.expected_words)
         return not reply.calls and bool(text.strip()) and has_words
-
-    def _is_expected_call(self, call: ToolCall) -> bool:
-        return call.name == self.tool_name and all(
-            _match_value(expected, call.arguments.get(key))
-            for key, expected in self.arguments.items()
-        )
-
-
-def _match_value(expected: Any, value: Any) -> bool:
-    """Compare two values; `Paris, France` is accepted for `Paris`."""
-    if isinstance(expected, str):
-        return expected.lower() in str(value).lower()
-    return expected == value
 
 
 def user_message(text: str) -> Message:
@@ -105,12 +92,12 @@ _CALL = ToolCall(id="call_a1b2c3d4e", name="get_weather", arguments={"city": "Pa
 _RESULT = ToolResult(call_id=_CALL.id, name=_CALL.name, content="Rain, 9 degrees.")
 
 CALL_QUESTIONS = (
-    ProbeQuestion("weather", (_WEATHER,), "get_weather", {"city": "Paris"}),
+    ProbeQuestion("weather", (_WEATHER,), {"get_weather": {"city": ["Paris", "Paris, France"]}}),
     ProbeQuestion(
-        "sum", (user_message("Use the tool to add 17 and 25."),), "add", {"a": 17, "b": 25}
+        "sum", (user_message("Use the tool to add 17 and 25."),), {"add": {"a": [17], "b": [25]}}
     ),
     ProbeQuestion(
-        "timer", (user_message("Start a timer of 5 minutes."),), "set_timer", {"minutes": 5}
+        "timer", (user_message("Start a timer of 5 minutes."),), {"set_timer": {"minutes": [5]}}
     ),
 )
 GREETING = ProbeQuestion("greeting", (user_message("Hello! How are you?"),))
@@ -136,16 +123,15 @@ class ModelProber:
     """Asks one model, and keeps the replies: no question is asked twice."""
 
     def __init__(
-        self, model: ResolvedModel, upstreams: UpstreamClient, on_request: Callable[[str], None]
+        self, model: ResolvedModel, upstreams: UpstreamClient, on_step: Callable[[str], None]
     ) -> None:
+        self.on_step = on_step
+        """Receives the title of each step."""
         self.endpoint = model.endpoint
         self.profile: ModelProfile = structs.replace(model.profile, mode="auto")
         self.configured_context = model.context
         self.request_count = 0
         self._upstreams = upstreams
-        self._on_request = on_request
-        """Receives the current step at each request."""
-        self._step = ""
         self._max_tokens = _MAX_TOKENS_WITH_REASONING
         self._sampling = {"temperature": 0.0}
         self._replies: dict[tuple[str, ToolsMode, str | None], Reply] = {}
@@ -155,10 +141,6 @@ class ModelProber:
         """The dialects of calls that the model wrote into its text in native mode."""
         native = (reply for (_, mode, _), reply in self._replies.items() if mode == "native")
         return [dialect for reply in native if (dialect := get_text_call_dialect(reply))]
-
-    def start_step(self, step: str) -> None:
-        self._step = step
-        self._on_request(step)
 
     def set_capabilities(self, **facts: bool) -> None:
         """Apply what was found out to all requests from now on."""
@@ -202,19 +184,23 @@ class ModelProber:
             Request(model="", messages=question.messages, tools=TOOLS, tool_choice=choice)
         )
 
-    async def send_unchanged(self, request: Request, **fields: Any) -> Reply:
-        """Send a request whose messages keep their roles, with more fields in its body."""
+    async def send_unchanged(self, request: Request) -> Reply:
+        """Send a request whose messages keep their roles."""
         quirks = structs.replace(self.profile.quirks, roles="any", after_results="")
         profile = structs.replace(self.profile, quirks=quirks)
         attempt = prepare_attempt(self._set_limits(request), profile, Plan("native"))
-        return fold(await self._send(attempt, ReplyReader(attempt), fields))
+        return await _fold_reply(self._send(attempt, ReplyReader(attempt)))
 
-    async def fetch_json(self, path: str, body: Any = None, *, at_root: bool = False) -> Any:
-        """Return the JSON at a path of the upstream, or None if there is none."""
+    async def fetch_json(self, path: str, body: Any = None) -> Any:
+        """Return the JSON at a path of the upstream, or None if there is none.
+
+        A path that begins with a slash is below the server's root, any other below its API.
+        """
         endpoint = self.endpoint
-        if at_root:
-            root = endpoint.base_url.removesuffix("/v1")
-            endpoint = structs.replace(endpoint, base_url=root)
+        if path.startswith("/"):
+            endpoint = structs.replace(endpoint, base_url=endpoint.base_url.removesuffix("/v1"))
+        else:
+            path = f"/{path}"
         data = None if body is None else encode_json(body)
         try:
             async with asyncio.timeout(_FETCH_TIMEOUT):
@@ -228,56 +214,50 @@ class ModelProber:
         pipeline = Pipeline(self._set_limits(request), [profile], is_streaming=False)
 
         async def send(attempt: Attempt) -> None:
-            if attempt.is_decided:
-                return
-            if failures := pipeline.receive(await self._send(attempt, pipeline.reader)):
-                raise UpstreamError(next(one for one in failures if isinstance(one, Failure)))
+            if not attempt.is_decided:
+                pipeline.receive(await self._send(attempt, pipeline.reader))
 
-        try:
-            return fold(await run_pipeline(pipeline, send))
-        except UpstreamError as problem:
-            if problem.failure.status not in _REJECTED:
-                raise
-            return fold([problem.failure])
+        return await _fold_reply(run_pipeline(pipeline, send))
 
     def _set_limits(self, request: Request) -> Request:
-        sampling = {**self._sampling, **request.sampling}
-        return structs.replace(request, max_tokens=self._max_tokens, sampling=sampling)
+        return structs.replace(request, max_tokens=self._max_tokens, sampling=self._sampling)
 
-    async def _send(
-        self, attempt: Attempt, reader: ReplyReader, fields: dict[str, Any] | None = None
-    ) -> list[Event]:
-        """Send one attempt and return the events of the reply, or the failure if it is rejected."""
+    async def _send(self, attempt: Attempt, reader: ReplyReader) -> list[Event]:
+        """Send an attempt and return the events of the reply.
+
+        A rejected request is not sent again, not even after status 500.
+        """
         self.request_count += 1
-        self._on_request(self._step)
-        data = encode_json({**attempt.outgoing.body, **(fields or {})})
-        events: list[Event]
-        try:
-            events = await self._receive(reader, attempt.outgoing.path, data)
-        except UpstreamError as problem:
-            events = [problem.failure]
-        for event in events:
-            if isinstance(event, Failure) and event.status not in _REJECTED:
-                raise UpstreamError(event)
-        return events
-
-    async def _receive(self, reader: ReplyReader, path: str, data: bytes) -> list[Event]:
-        # A rejected request must not be sent again, not even after status 500.
         response = await self._upstreams.send(
-            self.endpoint, path, data, is_final=lambda failure: failure.status in _REJECTED
+            self.endpoint, attempt.outgoing.path, attempt.data, is_final=_is_rejection
         )
         with response:
             if response.status >= 300:
                 raise await response.read_error()
-            return read_reply(reader, response, await response.read_body())[0]
+            events, _ = read_reply(reader, response, await response.read_body())
+        for event in events:
+            if isinstance(event, Failure):
+                raise UpstreamError(event)
+        return events
+
+
+def _is_rejection(failure: Failure) -> bool:
+    return failure.status in _REJECTED
+
+
+async def _fold_reply(events: Awaitable[list[Event]]) -> Reply:
+    """Return the reply that the events form, or one with a failure if the request is rejected."""
+    try:
+        return fold(await events)
+    except UpstreamError as problem:
+        if not _is_rejection(problem.failure):
+            raise
+        return fold([problem.failure])
 
 
 def describe_failure(failure: Failure) -> str:
     """Return the status and the beginning of the message."""
-    message = " ".join(failure.message.split())
-    if len(message) > _MAX_FAILURE_LENGTH:
-        message = f"{message[: _MAX_FAILURE_LENGTH - 1]}…"
-    return f"{failure.status}: {message}"
+    return f"{failure.status}: {shorten(failure.message, _MAX_FAILURE_LENGTH, placeholder='…')}"
 
 
 def get_text_call_dialect(reply: Reply) -> str | None:

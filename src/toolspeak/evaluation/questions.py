@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +26,8 @@ from msgspec import Meta, Struct, structs
 from ..errors import UsageError
 from ..types import ToolCall
 
+Truth = dict[str, Any] | list[dict[str, Any]]
+"""Expected calls: the accepted values of each parameter, by the tool's name."""
 RELEVANCE = "relevance"
 """The category of questions for which no tool is relevant."""
 BUILT_IN_SET = "the built-in set"
@@ -38,7 +40,7 @@ class EvalQuestion(Struct, frozen=True):
     category: str
     question: Annotated[str, Meta(min_length=1)]
     tools: Annotated[list[dict[str, Any]], Meta(min_length=1)]
-    truth: dict[str, Any] | list[dict[str, Any]] | None = None
+    truth: Truth | None = None
     id: str = ""
 
     @property
@@ -119,24 +121,36 @@ def is_correct(question: EvalQuestion, calls: Sequence[ToolCall]) -> bool:
     """Compare calls with those that the question expects."""
     if question.category == RELEVANCE:
         return not calls
-    expected = list(_expected_calls(question))
-    if len(expected) != len(calls):
-        return False
+    return has_expected_calls(calls, question.truth or {}, question.tools)
+
+
+def has_expected_calls(
+    calls: Sequence[ToolCall], truth: Truth, tools: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Return True if the calls are exactly those that `truth` holds, in any order."""
+    required = {tool["name"]: _required_parameters(tool) for tool in tools}
     left = list(calls)
-    for name, accepted in expected:
-        match = next(
-            (call for call in left if _is_expected_call(call, name, accepted, question)), None
+    for name, accepted in _expected_calls(truth, required):
+        matches = (
+            call
+            for call in left
+            if call.name == name in required
+            and required[name] <= call.arguments.keys()
+            and _match_arguments(call.arguments, accepted)
         )
+        match = next(matches, None)
         if match is None:
             return False
         left.remove(match)
-    return True
+    return not left
 
 
-def _expected_calls(question: EvalQuestion) -> Iterator[tuple[str, Any]]:
+def _required_parameters(tool: Mapping[str, Any]) -> set[str]:
+    return set(tool.get("parameters", {}).get("required", ()))
+
+
+def _expected_calls(truth: Truth, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
     """Yield the expected calls; a number at the end of a name marks a repeated call."""
-    names = {tool["name"] for tool in question.tools}
-    truth = question.truth or {}
     for one in truth if isinstance(truth, list) else [truth]:
         for name, accepted in one.items():
             bare = name if name in names else _NUMBER.sub("", name)
@@ -145,29 +159,15 @@ def _expected_calls(question: EvalQuestion) -> Iterator[tuple[str, Any]]:
             yield full[0] if full else bare, accepted
 
 
-def _is_expected_call(call: ToolCall, name: str, accepted: Any, question: EvalQuestion) -> bool:
-    tool = next((tool for tool in question.tools if tool["name"] == name), None)
-    # One of the leaderboard's truths is malformed: no call can match it.
-    if tool is None or not isinstance(accepted, dict):
-        return False
-    is_whole = call.name == name and _required_parameters(tool) <= call.arguments.keys()
-    return is_whole and _match_arguments(call.arguments, accepted)
-
-
-def _required_parameters(tool: Mapping[str, Any]) -> set[str]:
-    return set(tool.get("parameters", {}).get("required", ()))
-
-
-def _match_arguments(values: Mapping[str, Any], accepted: Mapping[str, Any]) -> bool:
+def _match_arguments(values: Mapping[str, Any], accepted: Any) -> bool:
     """Check that each value is accepted, and that each absent parameter is optional."""
-    return values.keys() <= accepted.keys() and all(
-        _is_accepted(values[key], _as_list(ones)) if key in values else "" in _as_list(ones)
-        for key, ones in accepted.items()
+    # One of the leaderboard's truths is malformed: no call can match it.
+    if not isinstance(accepted, dict) or not values.keys() <= accepted.keys():
+        return False
+    return all(
+        any(_match_value(values[key], one) for one in ones) if key in values else "" in ones
+        for key, ones in ((key, _as_list(ones)) for key, ones in accepted.items())
     )
-
-
-def _is_accepted(value: Any, accepted: Sequence[Any]) -> bool:
-    return any(_match_value(value, one) for one in accepted)
 
 
 def _match_value(value: Any, accepted: Any) -> bool:

@@ -138,7 +138,9 @@ async def try_json_schema(prober: ModelProber, found: Findings) -> Finding:
     reply = await prober.send_unchanged(request)
     is_enforced = not reply.failure and _follows_schema(reply.text)
     prober.set_capabilities(constrained=is_enforced)
-    return _rejected(reply) if reply.failure else _enforced(is_enforced)
+    if reply.failure:
+        return _rejected(reply)
+    return Finding(is_enforced, "enforced" if is_enforced else "accepted, but not enforced")
 
 
 def _follows_schema(text: str) -> bool:
@@ -150,63 +152,33 @@ def _follows_schema(text: str) -> bool:
     return has_keys and value["colour"] == _WORD and isinstance(value["loud"], bool)
 
 
-async def try_grammar(prober: ModelProber, found: Findings) -> Finding:
-    """Find out if llama.cpp enforces a grammar on the reply."""
-    props = None
-    if prober.endpoint.wire == "openai_chat":
-        props = await prober.fetch_json("/props", at_root=True)
-    if not isinstance(props, dict) or "default_generation_settings" not in props:
-        return Finding(None, "not tried: the upstream is not llama.cpp")
-    request = build_chat_request(user_message(_POEM))
-    reply = await prober.send_unchanged(request, grammar=f'root ::= "{_WORD}"')
-    return _rejected(reply) if reply.failure else _enforced(reply.text.strip() == _WORD)
-
-
 def _rejected(reply: Reply) -> Finding:
     assert reply.failure
     return Finding(False, f"rejected ({describe_failure(reply.failure)})")
 
 
-def _enforced(is_enforced: bool) -> Finding:
-    return Finding(is_enforced, "enforced" if is_enforced else "accepted, but not enforced")
-
-
 # The size of the context, which each server reports in its own way.
 
-
-class ContextSource(Struct, frozen=True):
-    """A path of an upstream that may report the size of a model's context."""
-
-    path: str
-    evidence: str
-    at_root: bool = False
-    """The path is below the server's root, not below its API."""
-    is_post: bool = False
-
-
-_OLLAMA_LOADED = ContextSource("/api/ps", "tokens, as the model is loaded now", at_root=True)
-_MODEL_LIST = ContextSource("/models", "tokens, from the list of models")
-_CONTEXT_SOURCES: dict[str, tuple[ContextSource, ...]] = {
-    "openai_chat": (
-        ContextSource("/props", "tokens per request, reported by llama.cpp", at_root=True),
-        _MODEL_LIST,
-        _OLLAMA_LOADED,
-        ContextSource("/api/v0/models", "tokens, reported by LM Studio", at_root=True),
-    ),
-    "openai_responses": (_MODEL_LIST,),
-    "ollama": (
-        _OLLAMA_LOADED,
-        ContextSource(
-            "/api/show",
-            "tokens at most; Ollama's num_ctx sets the real size",
-            at_root=True,
-            is_post=True,
-        ),
-    ),
-    "anthropic": (ContextSource("/v1/models/{model}", "tokens, reported by the upstream"),),
-    "gemini": (ContextSource("/{path}", "tokens, reported by the upstream"),),
+_OLLAMA_LOADED = {"/api/ps": "tokens, as the model is loaded now"}
+_MODEL_LIST = {"models": "tokens, from the list of models"}
+_REPORTED = "tokens, reported by the upstream"
+_CONTEXT_PATHS: dict[str, dict[str, str]] = {
+    "openai_chat": {
+        "/props": "tokens per request, reported by llama.cpp",
+        **_MODEL_LIST,
+        **_OLLAMA_LOADED,
+        "/api/v0/models": "tokens, reported by LM Studio",
+    },
+    "openai_responses": _MODEL_LIST,
+    "ollama": {
+        **_OLLAMA_LOADED,
+        "/api/show": "tokens at most; Ollama's num_ctx sets the real size",
+    },
+    "anthropic": {"v1/models/{model}": _REPORTED},
+    "gemini": {"{path}": _REPORTED},
 }
-"""By the upstream's wire, in the order in which they are read."""
+"""Paths that may report the size, with the evidence; by the upstream's wire, in order."""
+_POST_PATH = "/api/show"
 _CONTEXT_FIELDS = (
     *("n_ctx", "loaded_context_length", "max_model_len", "context_window", "context_length"),
     *("max_context_length", "max_input_tokens", "inputTokenLimit"),
@@ -217,13 +189,13 @@ _CONTEXT_FIELDS = (
 async def find_context(prober: ModelProber, found: Findings) -> Finding:
     """Return the first size that the upstream reports, or else the configured one."""
     model = prober.profile.model
-    for source in _CONTEXT_SOURCES.get(prober.endpoint.wire, ()):
-        path = source.path.format(model=model, path=encode_model_path(model))
-        body = {"model": model} if source.is_post else None
-        value = await prober.fetch_json(path, body, at_root=source.at_root)
+    for path, evidence in _CONTEXT_PATHS.get(prober.endpoint.wire, {}).items():
+        body = {"model": model} if path == _POST_PATH else None
+        path = path.format(model=model, path=encode_model_path(model))
+        value = await prober.fetch_json(path, body)
         sizes = (_find_size(table) for table in _list_tables(value, model))
         if size := next(filter(None, sizes), None):
-            return Finding(size, source.evidence)
+            return Finding(size, evidence)
     if prober.configured_context:
         return Finding(prober.configured_context, "configured; the upstream does not report it")
     return Finding(None, "the upstream does not report it")
@@ -249,27 +221,14 @@ def _find_size(table: dict[str, Any]) -> int | None:
     return next((size for size in sizes if type(size) is int and size > 0), None)
 
 
-TRIALS: dict[str, Trial] = {
-    "reasoning": try_reasoning,
-    "system_role": try_system_role,
-    "alternation": try_alternation,
-    "native_tools": try_native_tools,
-    "required_choice": try_required_choice,
-    "tool_role": try_tool_role,
-    "json_schema": try_json_schema,
-    "grammar": try_grammar,
-    "context": find_context,
+TRIALS: dict[str, tuple[str, Trial]] = {
+    "reasoning": ("reasoning", try_reasoning),
+    "system_role": ("system role", try_system_role),
+    "alternation": ("must alternate", try_alternation),
+    "native_tools": ("native tools", try_native_tools),
+    "required_choice": ("required choice", try_required_choice),
+    "tool_role": ("tool role", try_tool_role),
+    "json_schema": ("JSON schema", try_json_schema),
+    "context": ("context", find_context),
 }
-"""In the order in which they run. The first one must be answered, or there is nothing to probe."""
-TITLES = {
-    "reasoning": "reasoning",
-    "system_role": "system role",
-    "alternation": "must alternate",
-    "native_tools": "native tools",
-    "required_choice": "required choice",
-    "tool_role": "tool role",
-    "json_schema": "JSON schema",
-    "grammar": "grammar",
-    "context": "context",
-    "dialect": "best dialect",
-}
+"""Each with its title, in order. The first one must be answered, or there is nothing to probe."""

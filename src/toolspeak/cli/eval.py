@@ -19,15 +19,17 @@ from .arguments import CommandParser
 from .terminal import (
     INTERRUPTED,
     ConfigSource,
+    build_table,
     open_console,
     open_status_console,
-    plain_text,
+    print_text,
     write_json,
 )
 
 if TYPE_CHECKING:
     from ..config.settings import Config
     from ..evaluation.questions import EvalQuestion
+    from ..evaluation.report import ModeFigures
     from ..evaluation.runner import AnswerFile, EvalRunner, GradedAnswer
 
 _MODES: tuple[ToolsMode, ...] = get_args(ToolsMode)
@@ -71,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         asyncio.run(evaluation.ask_questions(config))
     except KeyboardInterrupt:
         return evaluation.report_interruption()
-    return evaluation.finish()
+    return evaluation.report_failures()
 
 
 def _parse_modes(text: str | None) -> list[ToolsMode]:
@@ -153,7 +155,7 @@ class _Evaluation:
             )
         return open_answers(path, self._model, fresh=self._options.fresh)
 
-    def finish(self) -> int:
+    def report_failures(self) -> int:
         """Print the report; return 1 if questions failed."""
         from ..evaluation.report import count_questions
 
@@ -203,11 +205,7 @@ class _Evaluation:
             }
             write_json({**summary, "modes": report.describe_modes(figures), "remarks": remarks})
         else:
-            console = open_console()
-            console.print(report.build_mode_table(figures, title))
-            console.print(report.build_category_table(figures))
-            for remark in remarks:
-                console.print(plain_text(remark), soft_wrap=True)
+            _print_tables(figures, title, remarks)
             self._print(f"The answers are in {file.path}.")
         if self._options.plot:
             report.save_plot(figures, title, self._options.plot)
@@ -215,4 +213,17 @@ class _Evaluation:
         return answers
 
     def _print(self, text: str) -> None:
-        self.console.print(plain_text(text), soft_wrap=True)
+        print_text(self.console, text)
+
+
+def _print_tables(figures: list[ModeFigures], title: str, remarks: list[str]) -> None:
+    from ..evaluation.report import MODE_COLUMNS, list_category_rows, list_mode_rows
+
+    console = open_console()
+    print_text(console, title)
+    console.print(build_table(MODE_COLUMNS, list_mode_rows(figures), numbers=True))
+    print_text(console, "calls, tokens, seconds and retries are means per question")
+    columns = ("category", *(one.mode for one in figures))
+    console.print(build_table(columns, list_category_rows(figures), numbers=True))
+    for remark in remarks:
+        print_text(console, remark)

@@ -18,7 +18,7 @@ from .terminal import (
     build_table,
     open_console,
     open_status_console,
-    plain_text,
+    print_text,
     write_json,
 )
 
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         write_json(describe_report(report, advice, is_shared=is_shared, saved=saved))
     else:
         _print_report(report, is_shared=is_shared)
-        _print_text(_describe_advice(advice, saved, is_save_requested=options.save))
+        print_text(open_console(), _describe_advice(advice, saved, is_save_requested=options.save))
     return _NOT_SAVED if options.save and advice.lines and not saved else 0
 
 
@@ -111,16 +111,18 @@ def describe_report(
 
 
 def _print_report(report: ProbeReport, *, is_shared: bool) -> None:
+    console = open_console()
     is_plain = report.model == f"{report.upstream}/{report.name}"
     place = "" if is_plain else f" ({report.name} at {report.upstream})"
-    _print_text(f"{report.model}{place}: {report.requests} requests in {report.seconds:g} s")
-    console = open_console()
+    print_text(
+        console, f"{report.model}{place}: {report.requests} requests in {report.seconds:g} s"
+    )
     console.print(build_table(("capability", "result", "evidence"), _list_findings(report)))
     console.print(build_table(("mode", "correct calls", "correct answers"), _list_scores(report)))
     dialect = f", dialect {report.dialect}" if report.dialect else ""
-    _print_text(f"Recommended: {report.mode}{dialect}\n  {report.reason}.")
+    print_text(console, f"Recommended: {report.mode}{dialect}\n  {report.reason}.")
     if is_shared:
-        _print_text("  Gateways that share the store use it for the next hour.")
+        print_text(console, "  Gateways that share the store use it for the next hour.")
 
 
 def _list_findings(report: ProbeReport) -> Iterator[tuple[str, str, str]]:
@@ -154,7 +156,3 @@ def _describe_advice(advice: ConfigAdvice, saved: str | None, *, is_save_request
         advised = advice.obstacle or f"--save adds this to {advice.file}"
         title = f"To make it permanent ({advised}):"
     return f"\n{title}\n\n{advice.lines}"
-
-
-def _print_text(text: str) -> None:
-    open_console().print(plain_text(text), soft_wrap=True)

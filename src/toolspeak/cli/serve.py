@@ -17,7 +17,7 @@ from rich.console import Console
 
 from .arguments import CommandParser
 from .clients import CLIENTS, DEFAULT_URL, HIDDEN_KEY, NO_KEY, GatewayAddress, build_snippets
-from .terminal import ConfigSource, plain_text, print_warning, write_json
+from .terminal import ConfigSource, print_text, print_warning, write_json
 
 if TYPE_CHECKING:
     from ..config.settings import Config
@@ -84,12 +84,12 @@ def _print_announcement(service: GatewayRunner, console: Console, *, as_json: bo
     console.print(f"[bold]Toolspeak[/] is listening on [bold]{service.url}[/]")
     for name in catalog.list_names():
         suffix = "  (default)" if name == catalog.default_model else ""
-        console.print(plain_text(f"  {name}{suffix}"))
+        print_text(console, f"  {name}{suffix}")
     console.print("\n[bold]Inspector[/]")
-    console.print(plain_text(f"  {_describe_inspector(service)}"), soft_wrap=True)
+    print_text(console, f"  {_describe_inspector(service)}")
     console.print("\n[bold]Clients[/]")
     for name, text in _list_client_lines(gateway):
-        console.print(plain_text(f"  {name:<14} {text}"), soft_wrap=True)
+        print_text(console, f"  {name:<14} {text}")
     console.print("\nPress Ctrl-C to stop.")
 
 

@@ -105,12 +105,23 @@ def plain_text(text: str, style: str = "") -> Text:
     return Text(escape_for_terminal(text), style)
 
 
+def print_text(console: Console, text: str) -> None:
+    """Print text that users, servers or models wrote; the terminal wraps its lines."""
+    console.print(plain_text(text), soft_wrap=True)
+
+
 def build_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    numbers: bool = False,
 ) -> Table:
+    """Build a table; `numbers` aligns all columns but the first to the right."""
     table = Table(title=title)
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for index, column in enumerate(columns):
+        is_right = numbers and index > 0
+        table.add_column(column, overflow="fold", justify="right" if is_right else "left")
     for row in rows:
         table.add_row(*map(plain_text, row))
     return table
@@ -163,4 +174,4 @@ def print_warning(console: Console, config: Config, warning: str) -> None:
     if config.server.log_format == "json":
         log.warning(warning.removeprefix("warning: "))
     else:
-        console.print(plain_text(warning), soft_wrap=True)
+        print_text(console, warning)

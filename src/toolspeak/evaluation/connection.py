@@ -26,24 +26,19 @@ class ModelConnection:
     """Resolves one model, and has the services that requests to it need."""
 
     def __init__(
-        self, config: Config, environ: Mapping[str, str], name: str, services: ModelServices
+        self,
+        config: Config,
+        environ: Mapping[str, str],
+        name: str,
+        services: ModelServices,
+        local: LocalModels,
     ) -> None:
         self.services = services
         self._config = config
         self._environ = environ
         self._name = name
-        self._local = LocalModels(config)
+        self._local = local
         self._is_embedded = False
-
-    async def start(self) -> None:
-        """Find the model; discover those of this machine if the configuration does not have it."""
-        name = self._name or self._config.default
-        if not (name and Catalog(self._config, self._environ).find_model(name)):
-            await self._local.start()
-        self._is_embedded = (await self.resolve()).endpoint.name == EMBEDDED
-
-    async def stop(self) -> None:
-        await self._local.stop()
 
     async def resolve(self) -> ResolvedModel:
         """Return the model, never the default model instead.
@@ -54,27 +49,34 @@ class ModelConnection:
             await asyncio.sleep(_READY_CHECK_INTERVAL)
         catalog = Catalog(self._config, self._environ, self._local.servers())
         try:
-            return catalog.resolve_exact(self._name or catalog.default_model)
+            model = catalog.resolve_exact(self._name or catalog.default_model)
         except UnknownModelError as problem:
             if not self._local.load_error:
                 raise
             reason = f"no embedded model: {self._local.load_error}"
             raise UsageError(f"{problem}; {reason}") from None
+        self._is_embedded = model.endpoint.name == EMBEDDED
+        return model
 
 
 @asynccontextmanager
 async def connect_model(
     config: Config, environ: Mapping[str, str], name: str = ""
 ) -> AsyncGenerator[ModelConnection]:
-    """Connect to the named model, or to the default model."""
+    """Connect to the named model, or to the default model.
+
+    The models of this machine are discovered only if the configuration does not have it.
+    """
     ticker = Ticker()
     upstreams = UpstreamClient(ticker)
     services = ModelServices(upstreams, LearnedModes(MemoryStore()))
-    connection = ModelConnection(config, environ, name, services)
+    local = LocalModels(config)
+    wanted = name or config.default
     try:
-        await connection.start()
-        yield connection
+        if not (wanted and Catalog(config, environ).find_model(wanted)):
+            await local.start()
+        yield ModelConnection(config, environ, name, services, local)
     finally:
         upstreams.close()
         ticker.stop()
-        await connection.stop()
+        await local.stop()

@@ -11,8 +11,6 @@ from statistics import fmean
 from typing import Any
 
 from msgspec import Struct, to_builtins
-from rich.table import Table
-from rich.text import Text
 
 from ..errors import UsageError
 from .questions import RELEVANCE
@@ -129,14 +127,14 @@ def count_questions(count: int) -> str:
 
 # Tables.
 
+MODE_COLUMNS = (
+    *("mode", "accuracy", "relevance", "calls", "tokens in", "out", "seconds", "retries"),
+    "failed",
+)
 
-def build_mode_table(all_figures: Sequence[ModeFigures], title: str) -> Table:
-    """Build a table with one row per mode."""
-    table = Table(title=Text(title), title_justify="left", caption_justify="left")
-    table.add_column("mode", no_wrap=True)
-    for column in ("accuracy", "relevance", "calls", "tokens in", "out", "seconds", "retries"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("failed", justify="right", no_wrap=True)
+
+def list_mode_rows(all_figures: Sequence[ModeFigures]) -> Iterator[list[str]]:
+    """Yield one row per mode, for `MODE_COLUMNS`."""
     for one in all_figures:
         means = [
             f"{one.calls_per_question:.2f}",
@@ -147,26 +145,21 @@ def build_mode_table(all_figures: Sequence[ModeFigures], title: str) -> Table:
         ]
         if one.answers == one.failed:
             means = [_NO_VALUE] * len(means)
-        shares = str(one.accuracy), str(one.relevance)
-        table.add_row(one.mode, *shares, *means, str(one.failed))
-    table.caption = "calls, tokens, seconds and retries are means per question"
-    return table
+        yield [one.mode, str(one.accuracy), str(one.relevance), *means, str(one.failed)]
 
 
-def build_category_table(all_figures: Sequence[ModeFigures]) -> Table:
-    """Build a table with one row per category and one column per mode."""
-    table = Table()
-    table.add_column("category", no_wrap=True)
-    for one in all_figures:
-        table.add_column(one.mode, justify="right", no_wrap=True)
-    for kind in _list_categories(all_figures):
-        shares = (str(one.categories.get(kind, CorrectShare())) for one in all_figures)
-        table.add_row(Text(kind), *shares)
-    return table
+def list_category_rows(all_figures: Sequence[ModeFigures]) -> Iterator[list[str]]:
+    """Yield one row per category, with a column for each mode."""
+    for kind, shares in _list_shares(all_figures).items():
+        yield [kind, *map(str, shares)]
 
 
-def _list_categories(all_figures: Sequence[ModeFigures]) -> list[str]:
-    return list(dict.fromkeys(kind for one in all_figures for kind in one.categories))
+def _list_shares(all_figures: Sequence[ModeFigures]) -> dict[str, list[CorrectShare]]:
+    """Return the shares of all modes for each category."""
+    kinds = dict.fromkeys(kind for one in all_figures for kind in one.categories)
+    return {
+        kind: [one.categories.get(kind, CorrectShare()) for one in all_figures] for kind in kinds
+    }
 
 
 # The chart.
@@ -187,46 +180,44 @@ def save_plot(all_figures: Sequence[ModeFigures], title: str, path: Path) -> Non
     # matplotlib takes a second to load, and only the chart needs it.
     import_module("matplotlib").use("Agg")
     pyplot = import_module("matplotlib.pyplot")
-    kinds = _list_categories(all_figures)
-    figure, (shares, times, tokens) = pyplot.subplots(
-        1, 3, figsize=(max(9.0, 4.5 + 1.2 * len(kinds)), 4.2), width_ratios=(2 + len(kinds), 2, 2)
-    )
-    by_mode = {
-        one.mode: [one.categories.get(kind, CorrectShare()) for kind in kinds]
-        for one in all_figures
+    charts = {
+        "correct answers, %": {
+            _name_category(kind, shares): [100 * (share.value or 0) for share in shares]
+            for kind, shares in _list_shares(all_figures).items()
+        },
+        "seconds per question": {"": [one.seconds for one in all_figures]},
+        "tokens per question": {"": [one.input_tokens + one.output_tokens for one in all_figures]},
     }
-    counts = [
-        max(share.total for share in column) for column in zip(*by_mode.values(), strict=True)
-    ]
-    names = [
-        f"{kind}\n({count})".replace("_", "\n") for kind, count in zip(kinds, counts, strict=True)
-    ]
-    percents = {mode: [100 * (one.value or 0) for one in row] for mode, row in by_mode.items()}
-    _plot_bars(shares, "correct answers, %", names, percents)
-    _plot_bars(
-        times, "seconds per question", [""], {one.mode: [one.seconds] for one in all_figures}
+    modes = [one.mode for one in all_figures]
+    widths = [1.5 + len(groups) for groups in charts.values()]
+    figure, axes = pyplot.subplots(
+        1, len(charts), figsize=(max(9.0, 1.2 * sum(widths)), 4.2), width_ratios=widths
     )
-    totals = {one.mode: [one.input_tokens + one.output_tokens] for one in all_figures}
-    _plot_bars(tokens, "tokens per question", [""], totals)
+    for ax, (name, groups) in zip(axes, charts.items(), strict=True):
+        _plot_bars(ax, name, groups, modes)
     figure.suptitle(title, fontsize=11)
-    handles, labels = shares.get_legend_handles_labels()
+    handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=len(labels), frameon=False)
     figure.tight_layout(rect=(0, 0.07, 1, 1))
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
 
 
-def _plot_bars(
-    axes: Any, title: str, names: Sequence[str], values_by_mode: dict[str, list[float]]
-) -> None:
+def _name_category(kind: str, shares: Sequence[CorrectShare]) -> str:
+    count = max(share.total for share in shares)
+    return f"{kind}\n({count})".replace("_", "\n")
+
+
+def _plot_bars(axes: Any, title: str, groups: dict[str, list[float]], modes: Sequence[str]) -> None:
     """Draw a group of bars for each name, one bar for each mode."""
-    width = 0.8 / len(values_by_mode)
-    for index, (mode, values) in enumerate(values_by_mode.items()):
-        offset = (index - (len(values_by_mode) - 1) / 2) * width
-        places = [place + offset for place in range(len(names))]
+    width = 0.8 / len(modes)
+    for index, mode in enumerate(modes):
+        offset = (index - (len(modes) - 1) / 2) * width
+        places = [place + offset for place in range(len(groups))]
+        values = [group[index] for group in groups.values()]
         bars = axes.bar(places, values, width=0.92 * width, color=_COLORS[mode], label=mode)
         axes.bar_label(bars, [f"{value:.3g}" for value in values], padding=2, fontsize=7)
-    axes.set_xticks(range(len(names)), names, fontsize=8)
+    axes.set_xticks(range(len(groups)), groups.keys(), fontsize=8)
     axes.margins(y=0.12)
     axes.set_title(title, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)

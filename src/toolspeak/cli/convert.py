@@ -104,20 +104,17 @@ class Converter:
         else:
             yield from self._convert_json_lines(value, iterator)
 
-    def _convert_json_lines(self, value: Any, following: Iterator[bytes]) -> Iterator[bytes]:
-        if self._detect_kind(value) == "message":
-            rest = [
-                _decode_line(line, number)
-                for number, line in enumerate(following, 2)
-                if line.strip()
-            ]
-            for message in self._convert_messages([value, *rest]):
-                yield encode_json(message) + b"\n"
-            return
-        yield encode_json(self.convert_value(value)) + b"\n"
-        for number, line in enumerate(following, 2):
-            if line.strip():
-                yield encode_json(self.convert_value(_decode_line(line, number), number)) + b"\n"
+    def _convert_json_lines(self, first: Any, following: Iterator[bytes]) -> Iterator[bytes]:
+        lines = enumerate(following, 2)
+        rest = (_decode_line(line, number) for number, line in lines if line.strip())
+        converted: Iterable[Any]
+        if self._detect_kind(first) == "message":
+            converted = self._convert_messages([first, *rest])
+        else:
+            values = enumerate(chain([first], rest), 1)
+            converted = (self.convert_value(value, number) for number, value in values)
+        for value in converted:
+            yield encode_json(value) + b"\n"
 
     def convert_value(self, value: Any, number: int = 1) -> Any:
         """Convert a request, a reply, messages, tools, or a list of requests or replies."""

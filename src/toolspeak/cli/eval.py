@@ -72,8 +72,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         asyncio.run(evaluation.ask_questions(config))
     except KeyboardInterrupt:
-        return evaluation.report_interruption()
-    return evaluation.report_failures()
+        return evaluation.finish(is_complete=False)
+    return evaluation.finish(is_complete=True)
 
 
 def _parse_modes(text: str | None) -> list[ToolsMode]:
@@ -99,22 +99,25 @@ class _Evaluation:
         self._options = options
         self._questions = questions
         self._modes = modes
+        self._total = len(modes) * len(questions)
         self._model = ""
         self._answers: AnswerFile | None = None
 
     async def ask_questions(self, config: Config) -> None:
         """Ask every question that has no answer yet."""
         from ..evaluation.connection import connect_model
-        from ..evaluation.runner import EvalRunner, QuestionLimits, full_name
+        from ..evaluation.runner import EvalRunner, full_name
 
         options = self._options
-        limits = QuestionLimits(options.timeout, options.max_tokens, options.retries)
         with self.console.status("Looking for the model …") as status:
             async with connect_model(config, os.environ, options.model) as connection:
                 status.stop()
                 self._model = full_name(await connection.resolve())
                 self._answers = self._open_answers()
-                await self._ask(EvalRunner(connection, limits), self._answers)
+                runner = EvalRunner(
+                    connection, options.timeout, options.max_tokens, options.retries
+                )
+                await self._ask(runner, self._answers)
 
     async def _ask(self, runner: EvalRunner, answers: AnswerFile) -> None:
         """Ask with a progress bar that counts correct answers and failed questions."""
@@ -137,9 +140,9 @@ class _Evaluation:
             summary += f", {failed} failed" if failed else ""
             progress.update(task, advance=1, description=answer.key, summary=summary)
 
-        total = len(self._modes) * len(self._questions)
+        done = self._total - len(work)
         with progress:
-            task = progress.add_task("asking", total=total, completed=total - len(work), summary="")
+            task = progress.add_task("asking", total=self._total, completed=done, summary="")
             await runner.ask_questions(work, add_answer, concurrency=self._options.concurrency)
 
     def _open_answers(self) -> AnswerFile:
@@ -155,27 +158,22 @@ class _Evaluation:
             )
         return open_answers(path, self._model, fresh=self._options.fresh)
 
-    def report_failures(self) -> int:
-        """Print the report; return 1 if questions failed."""
+    def finish(self, *, is_complete: bool) -> int:
+        """Print the results so far and how to continue; return the exit code."""
         from ..evaluation.report import count_questions
 
-        assert self._answers
-        answers = self._report(self._answers, is_complete=True)
-        failed = sum(bool(answer.error) for answer in answers)
-        if failed:
-            self._print(f"{count_questions(failed)} failed: run the same command to ask again.")
-        return int(bool(failed))
-
-    def report_interruption(self) -> int:
-        """Print the results so far, and how to continue."""
         if self._answers is None:
             self._print("Interrupted before the first question.")
             return INTERRUPTED
-        answers = self._report(self._answers, is_complete=False)
-        total = len(self._modes) * len(self._questions)
+        answers = self._report(self._answers, is_complete=is_complete)
+        if is_complete:
+            failed = sum(bool(answer.error) for answer in answers)
+            if failed:
+                self._print(f"{count_questions(failed)} failed: run the same command to ask again.")
+            return int(bool(failed))
         again = " (without --fresh)" if self._options.fresh else ""
         self._print(
-            f"Interrupted after {len(answers)} of {total} answers. They are in "
+            f"Interrupted after {len(answers)} of {self._total} answers. They are in "
             f"{self._answers.path}: run the same command{again} to continue."
         )
         return INTERRUPTED

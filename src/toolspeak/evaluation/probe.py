@@ -60,7 +60,7 @@ class Recommendation(Struct, frozen=True):
     """The dialect of its calls, where they are text."""
 
 
-class ProbeReport(Struct, frozen=True):
+class ProbeReport(Recommendation, frozen=True, kw_only=True):
     """The result of a probe."""
 
     model: str
@@ -70,9 +70,6 @@ class ProbeReport(Struct, frozen=True):
     """The upstream's name for it."""
     findings: dict[str, Finding]
     scores: list[ModeScore]
-    mode: ToolsMode
-    dialect: str | None
-    reason: str
     requests: int
     seconds: float
 
@@ -96,14 +93,12 @@ async def probe_model(
     found["dialect"] = find_best_dialect(scores)
     recommended = recommend_mode(scores, found, prober.text_call_dialects)
     return ProbeReport(
+        **structs.asdict(recommended),
         model=model.name,
         upstream=model.endpoint.name,
         name=model.profile.model,
         findings=found,
         scores=scores,
-        mode=recommended.mode,
-        dialect=recommended.dialect,
-        reason=recommended.reason,
         requests=prober.request_count,
         seconds=round(monotonic() - began, 1),
     )

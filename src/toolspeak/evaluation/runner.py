@@ -1,7 +1,7 @@
 """Ask a model the questions of an evaluation, and keep its graded answers in a file.
 
     async with connect_model(config, os.environ, "box/qwen3:8b") as connection:
-        runner = EvalRunner(connection, limits)
+        runner = EvalRunner(connection, timeout=600, max_tokens=1024)
         await runner.ask_questions(answers.find_unanswered(modes, questions), answers.add)
 
 The questions go through the same pipeline as the gateway's requests. The file has one JSON object
@@ -70,23 +70,16 @@ _DECODER = msgspec.json.Decoder(GradedAnswer)
 # Asking.
 
 
-class QuestionLimits(Struct, frozen=True):
-    """The limits for one question."""
-
-    timeout: float
-    """Seconds."""
-    max_tokens: int
-    """A small model may repeat itself without end."""
-    retries: int | None = None
-    """How often the model is asked again; None keeps the configured number."""
-
-
-class EvalRunner:
+class EvalRunner(Struct, frozen=True):
     """Asks one model the questions, in any mode."""
 
-    def __init__(self, connection: ModelConnection, limits: QuestionLimits) -> None:
-        self._connection = connection
-        self._limits = limits
+    connection: ModelConnection
+    timeout: float
+    """Seconds for one question."""
+    max_tokens: int
+    """For one answer: a small model may repeat itself without end."""
+    retries: int | None = None
+    """How often the model is asked again; None keeps the configured number."""
 
     async def ask_questions(
         self,
@@ -111,14 +104,14 @@ class EvalRunner:
 
     async def ask(self, mode: ToolsMode, question: EvalQuestion) -> GradedAnswer:
         """Ask a question and grade the reply; a failure becomes an answer with `error` set."""
-        model = await self._connection.resolve()
+        model = await self.connection.resolve()
         record, reply, error = RequestRecord(), Reply(), ""
         began = perf_counter()
         try:
-            async with asyncio.timeout(self._limits.timeout):
+            async with asyncio.timeout(self.timeout):
                 reply = await self._send(self._set_mode(model, mode), question, record)
         except TimeoutError:
-            error = f"no answer within {self._limits.timeout:g} s"
+            error = f"no answer within {self.timeout:g} s"
         except UpstreamError as problem:
             error = f"HTTP {problem.failure.status}: {problem}"
         except ToolspeakError as problem:
@@ -151,16 +144,14 @@ class EvalRunner:
             messages=(Message("user", (Text(question.question),)),),
             tools=as_tools(question.tools),
             sampling={"temperature": 0},
-            max_tokens=self._limits.max_tokens,
+            max_tokens=self.max_tokens,
         )
-        call = ModelCall(self._connection.services, request, model, record=record)
+        call = ModelCall(self.connection.services, request, model, record=record)
         return call.fold(await call.run())
 
     def _set_mode(self, model: ResolvedModel, mode: ToolsMode) -> ResolvedModel:
         """Return the model in one mode, without fallbacks: another model must not answer."""
-        retries = self._limits.retries
-        if retries is None:
-            retries = model.profile.retries
+        retries = model.profile.retries if self.retries is None else self.retries
         profile = structs.replace(model.profile, mode=mode, retries=retries)
         return structs.replace(model, profile=profile, fallbacks=())
 

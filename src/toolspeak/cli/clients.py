@@ -14,7 +14,7 @@ from pathlib import Path
 from string import Template
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 DEFAULT_URL = "http://127.0.0.1:7878"
 NO_KEY = "none"
@@ -32,18 +32,14 @@ class GatewayAddress(Struct, frozen=True):
     key: str = NO_KEY
 
 
-class ClientFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of the user's, and the lines that it must contain."""
+class Snippet(Struct, frozen=True, forbid_unknown_fields=True):
+    """Lines that the user writes or types to connect a client."""
 
-    path: str
     text: str
-
-
-class CodeSample(Struct, frozen=True, forbid_unknown_fields=True):
-    """Lines to write in a program, or to type."""
-
-    language: str
-    text: str
+    path: str = ""
+    """The file for these lines; empty for a shell or a program."""
+    language: str = "sh"
+    title: str = ""
 
 
 class RunSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,9 +61,9 @@ class Client(Struct, frozen=True, forbid_unknown_fields=True):
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
     unset: tuple[str, ...] = ()
-    file: ClientFile | None = None
+    file: Snippet | None = None
     run_settings: RunSettings | None = None
-    code: CodeSample | None = None
+    code: Snippet | None = None
 
     @property
     def is_runnable(self) -> bool:
@@ -120,7 +116,7 @@ def build_launch(
     """
     settings = client.run_settings or RunSettings()
     text = fill_template(client.file.text, gateway) if client.file else ""
-    values = {**_template_values(gateway), "file": text, "home": str(home)}
+    values = {**structs.asdict(gateway), "file": text, "home": str(home)}
     quoted = {name: _escape_quoted(value) for name, value in values.items()}
     return LaunchCommand(
         (client.program, *_fill_all(client.args, values), *_fill_all(settings.args, quoted), *args),
@@ -130,37 +126,27 @@ def build_launch(
     )
 
 
-class Snippet(Struct, frozen=True):
-    """Lines that the user writes or types to connect a client."""
-
-    title: str
-    text: str
-    path: str = ""
-    """The file for these lines; empty for a shell or a program."""
-    language: str = "sh"
-
-
 def build_snippets(client: Client, gateway: GatewayAddress) -> Iterator[Snippet]:
     """Yield what to write by hand so that a client uses that gateway."""
-    if client.code:
-        text = fill_template(client.code.text, gateway, is_code=client.code.language != "sh")
-        yield Snippet(client.title, text, language=client.code.language)
+    if code := client.code:
+        text = fill_template(code.text, gateway, is_code=code.language != "sh")
+        yield structs.replace(code, text=text, title=client.title)
     has_command = bool(client.env or client.args)
-    if client.file:
+    if file := client.file:
         title = f"{client.title}, once" if has_command else client.title
-        path = Template(client.file.path).substitute()
-        text = fill_template(client.file.text, gateway)
-        yield Snippet(title, text, path, path.rpartition(".")[2])
+        path = Template(file.path).substitute()
+        yield Snippet(fill_template(file.text, gateway), path, path.rpartition(".")[2], title)
     if has_command:
-        values = _template_values(gateway)
+        values = structs.asdict(gateway)
         argv = (client.program, *_fill_all(client.args, values))
-        yield Snippet(client.title, LaunchCommand(argv, _fill_env(client.env, values)).shell_line)
+        line = LaunchCommand(argv, _fill_env(client.env, values)).shell_line
+        yield Snippet(line, title=client.title)
 
 
 def fill_template(text: str, gateway: GatewayAddress, *, is_code: bool = True) -> str:
     """Fill lines of code, JSON, YAML or TOML, with values between quotes, or lines of a shell."""
     escape = _escape_quoted if is_code else shlex.quote
-    values = {name: escape(value) for name, value in _template_values(gateway).items()}
+    values = {name: escape(value) for name, value in structs.asdict(gateway).items()}
     return Template(text.strip("\n")).substitute(values)
 
 
@@ -168,10 +154,6 @@ def _escape_quoted(value: str) -> str:
     """Escape a value for double quotes, in JSON, TOML, YAML and programs alike."""
     # TOML does not allow escaped surrogates, nor DEL without an escape.
     return json.dumps(value, ensure_ascii=False)[1:-1].replace("\x7f", "\\u007f")
-
-
-def _template_values(gateway: GatewayAddress) -> dict[str, str]:
-    return {"url": gateway.url, "model": gateway.model, "key": gateway.key}
 
 
 def _fill_all(texts: Iterable[str], values: Mapping[str, str]) -> list[str]:

@@ -12,11 +12,10 @@ Otherwise the user is told what to change.
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from msgspec import Struct, structs
@@ -96,16 +95,16 @@ def save_advice(advice: ConfigAdvice, loaded: LoadedConfig, environ: Mapping[str
 
 
 def _check_config_text(text: str, environ: Mapping[str, str]) -> None:
-    descriptor, name = tempfile.mkstemp(suffix=".toml")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        read_config(Path(name), environ)
-    except ConfigError as error:
-        problem = str(error).replace(name, "it")
-        raise UsageError(f"nothing was saved: the file would become invalid: {problem}") from None
-    finally:
-        os.unlink(name)
+    with TemporaryDirectory() as folder:
+        copy = Path(folder, DEFAULT_FILE)
+        copy.write_text(text, "utf-8")
+        try:
+            read_config(copy, environ)
+        except ConfigError as error:
+            problem = str(error).replace(str(copy), "it")
+            raise UsageError(
+                f"nothing was saved: the file would become invalid: {problem}"
+            ) from None
 
 
 def _apply_findings(report: ProbeReport, before: ModelSettings) -> ModelSettings:
@@ -118,22 +117,17 @@ def _apply_findings(report: ProbeReport, before: ModelSettings) -> ModelSettings
         dialect=report.dialect or before.dialect,
         context=before.context or (context if isinstance(context, int) else None),
         system_role=False if found["system_role"].value is False else before.system_role,
-        starts_in_reasoning=True
-        if found["reasoning"].value == "open"
-        else before.starts_in_reasoning,
+        starts_in_reasoning=found["reasoning"].value == "open" or before.starts_in_reasoning,
     )
 
 
 def _write_upstream(served: ResolvedModel) -> str:
     """Return the section of an upstream that was discovered, not configured."""
-    row = PROVIDERS[served.endpoint.settings.provider]
-    address = served.endpoint.base_url
-    settings = UpstreamSettings(served.endpoint.settings.provider)
-    if address != row.base_url:
-        settings = structs.replace(settings, base_url=address)
-    return "\n".join(
-        (f"[upstreams.{_write_key(served.endpoint.name)}]", *_write_settings(settings))
-    )
+    endpoint = served.endpoint
+    provider = endpoint.settings.provider
+    is_usual = endpoint.base_url == PROVIDERS[provider].base_url
+    settings = UpstreamSettings(provider, base_url="" if is_usual else endpoint.base_url)
+    return "\n".join((f"[upstreams.{_write_key(endpoint.name)}]", *_write_settings(settings)))
 
 
 def _write_settings(settings: Struct, before: Struct | None = None) -> Iterator[str]:

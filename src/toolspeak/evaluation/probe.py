@@ -88,7 +88,7 @@ async def probe_model(
     found: dict[str, Finding] = {}
     for name, (title, trial) in TRIALS.items():
         on_step(title)
-        found[name] = await trial(prober, found)
+        found[name] = await trial(prober)
     scores = await score_modes(prober, found)
     found["dialect"] = find_best_dialect(scores)
     recommended = recommend_mode(scores, found, prober.text_call_dialects)
@@ -180,9 +180,16 @@ def recommend_mode(scores: list[ModeScore], found: Findings, in_text: list[str])
     modes = select_full_scores(scores)
     best = max(modes.values(), key=_rank_score)
     dialect = best.dialect or (in_text[0] if best.mode == "native" and in_text else None)
-    if not best.correct:
-        return Recommendation(best.mode, _explain_failure(best), dialect)
-    return Recommendation(best.mode, _explain_choice(best, modes, found, dialect), dialect)
+    reasons: list[str] = []
+    if best.correct:
+        others = [_describe_score(score) for score in modes.values() if score is not best]
+        comparison = f" ({', '.join(others)})" if others else ""
+        reasons.append(f"{best.correct} of {_QUESTION_COUNT} replies are correct{comparison}")
+        if best.mode == "native" and dialect:
+            reasons.append(f"its calls arrive as text in the dialect {dialect}, which is parsed")
+        if found["native_tools"].value is False:
+            reasons.append("its API rejects tools")
+    return Recommendation(best.mode, "; ".join(reasons) or _explain_failure(best), dialect)
 
 
 def _rank_score(score: ModeScore) -> tuple[int, int]:
@@ -191,19 +198,6 @@ def _rank_score(score: ModeScore) -> tuple[int, int]:
         return 0, {"native": 0, "prompt": 1, "constrained": 2}[score.mode]
     is_perfect = score.correct == _QUESTION_COUNT
     return score.correct, {"native": 3, "prompt": 2 * is_perfect, "constrained": 1}[score.mode]
-
-
-def _explain_choice(
-    best: ModeScore, modes: dict[ToolsMode, ModeScore], found: Findings, dialect: str | None
-) -> str:
-    others = [_describe_score(score) for score in modes.values() if score is not best]
-    comparison = f" ({', '.join(others)})" if others else ""
-    reasons = [f"{best.correct} of {_QUESTION_COUNT} replies are correct{comparison}"]
-    if best.mode == "native" and dialect:
-        reasons.append(f"its calls arrive as text in the dialect {dialect}, which is parsed")
-    if found["native_tools"].value is False:
-        reasons.append("its API rejects tools")
-    return "; ".join(reasons)
 
 
 def _describe_score(score: ModeScore) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from textwrap import shorten
 from typing import Any
 
 from msgspec import Struct, structs
@@ -23,10 +22,8 @@ from ..types import (
     Plan,
     Reply,
     Request,
-    ResponseFormat,
     Text,
     ToolCall,
-    ToolChoice,
     ToolResult,
     ToolsMode,
 )
@@ -40,7 +37,6 @@ _REJECTED = frozenset({400, 404, 405, 415, 422, 500, 501})
 """Statuses of requests that an upstream does not support. Other failures say nothing about it."""
 _MAX_TOKENS, _MAX_TOKENS_WITH_REASONING = 160, 4000
 _FETCH_TIMEOUT = 5.0
-_MAX_FAILURE_LENGTH = 100
 
 # The questions.
 
@@ -110,10 +106,8 @@ QUESTIONS = (*CALL_QUESTIONS, GREETING, AFTER_RESULT)
 _FIRST_QUESTION = "How many days does a week have? Answer with one number."
 
 
-def build_chat_request(
-    *messages: Message, response_format: ResponseFormat | None = None
-) -> Request:
-    return Request(model="", messages=messages, response_format=response_format)
+def build_chat_request(*messages: Message) -> Request:
+    return Request(model="", messages=messages)
 
 
 # Asking.
@@ -129,7 +123,6 @@ class ModelProber:
         """Receives the title of each step."""
         self.endpoint = model.endpoint
         self.profile: ModelProfile = structs.replace(model.profile, mode="auto")
-        self.configured_context = model.context
         self.request_count = 0
         self._upstreams = upstreams
         self._max_tokens = _MAX_TOKENS_WITH_REASONING
@@ -169,20 +162,11 @@ class ModelProber:
         """Ask a question in a mode, through the pipeline and without retries."""
         key = question.title, mode, dialect
         if key not in self._replies:
-            self._replies[key] = await self._run_pipeline(
-                Request(model="", messages=question.messages, tools=TOOLS),
-                structs.replace(
-                    self.profile, mode=mode, dialect=dialect or self.profile.dialect, retries=0
-                ),
-            )
+            request = structs.replace(build_chat_request(*question.messages), tools=TOOLS)
+            dialect = dialect or self.profile.dialect
+            profile = structs.replace(self.profile, mode=mode, dialect=dialect, retries=0)
+            self._replies[key] = await self._run_pipeline(request, profile)
         return self._replies[key]
-
-    async def require_call(self, question: ProbeQuestion) -> Reply:
-        """Ask a question in native mode with `tool_choice: required`."""
-        choice = ToolChoice("required")
-        return await self.send_unchanged(
-            Request(model="", messages=question.messages, tools=TOOLS, tool_choice=choice)
-        )
 
     async def send_unchanged(self, request: Request) -> Reply:
         """Send a request whose messages keep their roles."""
@@ -253,11 +237,6 @@ async def _fold_reply(events: Awaitable[list[Event]]) -> Reply:
         if not _is_rejection(problem.failure):
             raise
         return fold([problem.failure])
-
-
-def describe_failure(failure: Failure) -> str:
-    """Return the status and the beginning of the message."""
-    return f"{failure.status}: {shorten(failure.message, _MAX_FAILURE_LENGTH, placeholder='…')}"
 
 
 def get_text_call_dialect(reply: Reply) -> str | None:

@@ -1,26 +1,27 @@
 """Trials: each finds out one capability of a model, with one request or a few.
 
-A trial receives the findings of those before it. Facts about roles and reasoning take effect at
-once: if a model rejects system messages, later trials send instructions as user messages.
+What a trial finds out takes effect at once: if a model rejects system messages, later trials send
+instructions as user messages.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from textwrap import shorten
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from ..types import Message, Reply, ResponseFormat, Text
+from ..engine.outcome import match_format
+from ..types import Failure, Message, ResponseFormat, Text, ToolChoice
 from ..wires.gemini.request import encode_model_path
 from .prober import (
     AFTER_RESULT,
     CALL_QUESTIONS,
     GREETING,
+    TOOLS,
     ModelProber,
     build_chat_request,
-    describe_failure,
     locate_reasoning,
     user_message,
 )
@@ -35,15 +36,15 @@ class Finding(Struct, frozen=True):
 
 
 Findings = Mapping[str, Finding]
-Trial = Callable[[ModelProber, Findings], Awaitable[Finding]]
+Trial = Callable[[ModelProber], Awaitable[Finding]]
 _REASONING_PLACES = {
     "field": "in a field of the reply",
     "text": "in the text, between tags",
     "open": "in the text from its start: the prompt contains the opening tag",
     "": "none seen",
 }
+_MAX_MESSAGE_LENGTH = 100
 _WORD = "teal"
-_NO_TOOLS = Finding(None, "not tried: the API rejects tools")
 _POEM = "Write a short poem about the sea."
 _SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -54,107 +55,97 @@ _SCHEMA: dict[str, Any] = {
 """No model would answer a request for a poem like this unless the schema is enforced."""
 
 
-async def try_reasoning(prober: ModelProber, found: Findings) -> Finding:
+async def try_reasoning(prober: ModelProber) -> Finding:
     place = locate_reasoning(await prober.ask_first_question())
     if place == "open":
         prober.set_capabilities(reasoning_open=True)
     return Finding(place or False, _REASONING_PLACES[place])
 
 
-async def try_system_role(prober: ModelProber, found: Findings) -> Finding:
+async def try_system_role(prober: ModelProber) -> Finding:
     system = Message("system", (Text(f"Whatever you are asked, answer only: {_WORD}"),))
     question = user_message("What is the capital of France?")
     reply = await prober.send_unchanged(build_chat_request(system, question))
     if reply.failure:
         prober.set_capabilities(system_role=False)
-        reason = describe_failure(reply.failure)
-        return Finding(False, f"rejected ({reason}); sent as a user message instead")
+        return _rejected(reply.failure, "rejected, so it is sent as a user message")
     is_obeyed = _WORD in reply.text.lower()
     return Finding(True, "accepted and obeyed" if is_obeyed else "accepted, but not obeyed")
 
 
-async def try_alternation(prober: ModelProber, found: Findings) -> Finding:
+async def try_alternation(prober: ModelProber) -> Finding:
     """Find out if the roles user and assistant must alternate."""
     messages = user_message("My name is Ada."), user_message("What is my name?")
     reply = await prober.send_unchanged(build_chat_request(*messages))
     if reply.failure:
-        reason = describe_failure(reply.failure)
-        return Finding(True, f"two user messages in a row are rejected ({reason})")
+        return _rejected(reply.failure, "two user messages in a row are rejected", value=True)
     return Finding(False, "two user messages in a row are accepted")
 
 
-async def try_native_tools(prober: ModelProber, found: Findings) -> Finding:
+async def try_native_tools(prober: ModelProber) -> Finding:
     """Find out if the model calls tools given through the API, and in what form."""
-    replies: list[Reply] = []
+    structured = in_text = 0
     for question in CALL_QUESTIONS:
         reply = await prober.ask(question, "native")
         if reply.failure:
-            return _rejected(reply)
-        replies.append(reply)
-    total = len(CALL_QUESTIONS)
-    if structured := _count_with_calls(replies, in_text=False):
-        return Finding(True, f"structured calls in {structured} of {total} replies")
-    if in_text := _count_with_calls(replies, in_text=True):
+            prober.set_capabilities(native_tools=False)
+            return _rejected(reply.failure)
+        in_text += any(call.raw for call in reply.calls)
+        structured += any(not call.raw for call in reply.calls)
+    prober.set_capabilities(native_tools=True)
+    replies = f"of {len(CALL_QUESTIONS)} replies"
+    if structured:
+        return Finding(True, f"structured calls in {structured} {replies}")
+    if in_text:
         dialect = prober.text_call_dialects[0]
-        return Finding("text", f"calls as text in {in_text} of {total} replies, dialect {dialect}")
+        return Finding("text", f"calls as text in {in_text} {replies}, dialect {dialect}")
     return Finding("ignored", "tools are accepted, but none was called")
 
 
-def _count_with_calls(replies: list[Reply], *, in_text: bool) -> int:
-    return sum(any(bool(call.raw) == in_text for call in reply.calls) for reply in replies)
-
-
-async def try_required_choice(prober: ModelProber, found: Findings) -> Finding:
+async def try_required_choice(prober: ModelProber) -> Finding:
     """Find out if `tool_choice: required` forces a call where none makes sense."""
-    if found["native_tools"].value is False:
-        return _NO_TOOLS
-    reply = await prober.require_call(GREETING)
+    if prober.profile.capabilities.native_tools is False:
+        return Finding(None, "not tried: the API rejects tools")
+    request = build_chat_request(*GREETING.messages)
+    choice = ToolChoice("required")
+    reply = await prober.send_unchanged(structs.replace(request, tools=TOOLS, tool_choice=choice))
     if reply.failure:
-        return _rejected(reply)
+        return _rejected(reply.failure)
     if not reply.calls:
         return Finding(False, "ignored: a greeting was answered without a call")
     form = ", as text" if reply.calls[0].raw else ""
     return Finding(True, f"obeyed: even a greeting was answered with a call{form}")
 
 
-async def try_tool_role(prober: ModelProber, found: Findings) -> Finding:
+async def try_tool_role(prober: ModelProber) -> Finding:
     """Find out if the API accepts a call and its result as messages of their own."""
-    if found["native_tools"].value is False:
+    if prober.profile.capabilities.native_tools is False:
         reply = await prober.send_unchanged(build_chat_request(*AFTER_RESULT.messages))
     else:
         reply = await prober.ask(AFTER_RESULT, "native")
     if reply.failure:
-        reason = describe_failure(reply.failure)
-        return Finding(False, f"a call and its result are rejected ({reason})")
+        return _rejected(reply.failure, "a call and its result are rejected")
     if AFTER_RESULT.is_correct_reply(reply):
         return Finding(True, "a call and its result are accepted and used in the answer")
     return Finding(True, "a call and its result are accepted, but not used in the answer")
 
 
-async def try_json_schema(prober: ModelProber, found: Findings) -> Finding:
+async def try_json_schema(prober: ModelProber) -> Finding:
     """Find out if the upstream enforces a JSON schema on the reply."""
     response_format = ResponseFormat(_SCHEMA, "reply", strict=True)
-    request = build_chat_request(user_message(_POEM), response_format=response_format)
-    reply = await prober.send_unchanged(request)
-    is_enforced = not reply.failure and _follows_schema(reply.text)
+    request = build_chat_request(user_message(_POEM))
+    reply = await prober.send_unchanged(structs.replace(request, response_format=response_format))
+    is_enforced = not reply.failure and match_format(reply.text, response_format) is not None
     prober.set_capabilities(constrained=is_enforced)
     if reply.failure:
-        return _rejected(reply)
+        return _rejected(reply.failure)
     return Finding(is_enforced, "enforced" if is_enforced else "accepted, but not enforced")
 
 
-def _follows_schema(text: str) -> bool:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return False
-    has_keys = isinstance(value, dict) and set(value) == {"colour", "loud"}
-    return has_keys and value["colour"] == _WORD and isinstance(value["loud"], bool)
-
-
-def _rejected(reply: Reply) -> Finding:
-    assert reply.failure
-    return Finding(False, f"rejected ({describe_failure(reply.failure)})")
+def _rejected(failure: Failure, evidence: str = "rejected", *, value: bool = False) -> Finding:
+    """Return a finding with the status and the beginning of the message as evidence."""
+    message = shorten(failure.message, _MAX_MESSAGE_LENGTH, placeholder="…")
+    return Finding(value, f"{evidence} ({failure.status}: {message})")
 
 
 # The size of the context, which each server reports in its own way.
@@ -186,7 +177,7 @@ _CONTEXT_FIELDS = (
 """Of llama.cpp, LM Studio, vLLM, Groq, OpenRouter, Anthropic, Gemini."""
 
 
-async def find_context(prober: ModelProber, found: Findings) -> Finding:
+async def find_context(prober: ModelProber) -> Finding:
     """Return the first size that the upstream reports, or else the configured one."""
     model = prober.profile.model
     for path, evidence in _CONTEXT_PATHS.get(prober.endpoint.wire, {}).items():
@@ -196,9 +187,9 @@ async def find_context(prober: ModelProber, found: Findings) -> Finding:
         sizes = (_find_size(table) for table in _list_tables(value, model))
         if size := next(filter(None, sizes), None):
             return Finding(size, evidence)
-    if prober.configured_context:
-        return Finding(prober.configured_context, "configured; the upstream does not report it")
-    return Finding(None, "the upstream does not report it")
+    configured = prober.profile.capabilities.context
+    reason = "the upstream does not report it"
+    return Finding(configured, f"configured; {reason}" if configured else reason)
 
 
 def _list_tables(value: Any, model: str) -> Iterator[dict[str, Any]]:

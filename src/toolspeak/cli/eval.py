@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, get_args
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..config.settings import Config
 from ..errors import UsageError
+from ..evaluation.questions import BUILT_IN_SET, EvalQuestion, read_questions, select_questions
 from ..types import ToolsMode
 from .arguments import CommandParser
 from .terminal import (
@@ -27,8 +29,6 @@ from .terminal import (
 )
 
 if TYPE_CHECKING:
-    from ..config.settings import Config
-    from ..evaluation.questions import EvalQuestion
     from ..evaluation.report import ModeFigures
     from ..evaluation.runner import AnswerFile, EvalRunner, GradedAnswer
 
@@ -60,7 +60,6 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..evaluation.questions import read_questions, select_questions
     from ..evaluation.report import check_plot_path
 
     if options.plot:
@@ -181,7 +180,6 @@ class _Evaluation:
     def _report(self, file: AnswerFile, *, is_complete: bool) -> list[GradedAnswer]:
         """Print the results, draw the chart, and return the answers."""
         from ..evaluation import report
-        from ..evaluation.questions import BUILT_IN_SET
 
         file.close()
         data = str(self._options.data or BUILT_IN_SET)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from .._util import encode_json
 from ..calls.tools import as_tools
+from ..config.settings import Config
 from ..errors import UsageError
 from ..events import fold
 from ..wires import WIRES
@@ -23,7 +24,6 @@ from .terminal import ConfigSource, open_status_console
 if TYPE_CHECKING:
     from ..agent import AgentTool
     from ..agent.mcp.export import AsgiApp, AsgiReceive, AsgiScope, AsgiSend
-    from ..config.settings import Config
     from ..gateway.http import Refused
 
 _INSTRUCTIONS = (

@@ -9,21 +9,21 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from ..config.loading import LoadedConfig
+from ..store.base import MemoryStore, open_store
 from .arguments import CommandParser
 from .terminal import (
-    INTERRUPTED,
     ConfigSource,
     build_table,
     open_console,
     open_status_console,
+    plain_text,
     print_text,
     write_json,
 )
 
 if TYPE_CHECKING:
-    from ..config.loading import LoadedConfig
     from ..evaluation.config_advice import ConfigAdvice
     from ..evaluation.probe import ProbeReport
     from ..upstream.catalog import ResolvedModel
@@ -45,18 +45,12 @@ def run(options: argparse.Namespace) -> int:
 
     console = open_status_console()
     loaded = ConfigSource(options, console).load()
-    columns = SpinnerColumn(), TextColumn("{task.description} …", markup=False), TimeElapsedColumn()
-    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    task = progress.add_task("Looking for models")
-    try:
-        with progress:
-            report, model, is_shared = asyncio.run(
-                probe_by_name(
-                    options.model, loaded, lambda step: progress.update(task, description=step)
-                )
+    with console.status("Looking for models …") as status:
+        report, model, is_shared = asyncio.run(
+            probe_by_name(
+                options.model, loaded, lambda step: status.update(plain_text(f"{step} …"))
             )
-    except KeyboardInterrupt:
-        return INTERRUPTED
+        )
     advice = advise_config(report, model, loaded)
     saved = None
     if options.save and not advice.obstacle:
@@ -88,7 +82,6 @@ async def probe_by_name(
 
 async def _share_mode(report: ProbeReport, model: ResolvedModel, loaded: LoadedConfig) -> bool:
     """Store the recommended mode for gateways that share a store, if `tools` is auto."""
-    from ..store.base import MemoryStore, open_store
     from ..upstream.model_call import LearnedModes
 
     if model.profile.mode != "auto":

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from ..config.running_instances import RunningInstance, register_instance
+from ..config.settings import Config
 from .arguments import CommandParser
 from .clients import CLIENTS, DEFAULT_URL, HIDDEN_KEY, NO_KEY, GatewayAddress, build_snippets
 from .terminal import ConfigSource, print_text, print_warning, write_json
 
 if TYPE_CHECKING:
-    from ..config.settings import Config
     from ..gateway.server import GatewayRunner
     from ..upstream.catalog import Catalog
 
@@ -43,7 +44,6 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..config.running_instances import RunningInstance, register_instance
     from ..gateway.server import SingleProcessRunner
     from ..gateway.workers import MultiProcessRunner
     from ..observe.logs import configure_logging

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 from rich.console import Console
@@ -20,12 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from .._util import escape_for_terminal
+from ..config.loading import LoadedConfig, read_config
+from ..config.settings import Config
 from ..errors import UsageError
 from .arguments import STDIN
-
-if TYPE_CHECKING:
-    from ..config.loading import LoadedConfig
-    from ..config.settings import Config
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells expect it."""
@@ -150,8 +148,6 @@ class ConfigSource:
 
     def load(self) -> LoadedConfig:
         """Read the configuration; options override environment variables. Print its warnings."""
-        from ..config.loading import read_config
-
         overrides = {
             f"TOOLSPEAK_{name.upper()}": str(value)
             for name in _OVERRIDES

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from msgspec import Struct
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -84,43 +84,39 @@ def _parse_modes(text: str | None) -> list[ToolsMode]:
     return [mode for mode in _MODES if mode in names]
 
 
-class _Evaluation:
+class _Evaluation(Struct):
     """One run of the command: asks the questions, and reports the answers so far."""
 
-    def __init__(
-        self,
-        options: argparse.Namespace,
-        questions: Sequence[EvalQuestion],
-        modes: Sequence[ToolsMode],
-        console: Console,
-    ) -> None:
-        self.console = console
-        self._options = options
-        self._questions = questions
-        self._modes = modes
-        self._total = len(modes) * len(questions)
-        self._model = ""
-        self._answers: AnswerFile | None = None
+    options: argparse.Namespace
+    questions: Sequence[EvalQuestion]
+    modes: Sequence[ToolsMode]
+    console: Console
+    model: str = ""
+    answers: AnswerFile | None = None
+
+    @property
+    def total(self) -> int:
+        return len(self.modes) * len(self.questions)
 
     async def ask_questions(self, config: Config) -> None:
         """Ask every question that has no answer yet."""
         from ..evaluation.connection import connect_model
         from ..evaluation.runner import EvalRunner, full_name
 
-        options = self._options
+        options = self.options
         with self.console.status("Looking for the model …") as status:
-            async with connect_model(config, os.environ, options.model) as connection:
+            async with connect_model(config, options.model) as connection:
                 status.stop()
-                self._model = full_name(await connection.resolve())
-                self._answers = self._open_answers()
+                self.model = full_name(await connection.resolve())
+                self.answers = self._open_answers()
                 runner = EvalRunner(
                     connection, options.timeout, options.max_tokens, options.retries
                 )
-                await self._ask(runner, self._answers)
+                await self._ask(runner, self.answers)
 
     async def _ask(self, runner: EvalRunner, answers: AnswerFile) -> None:
         """Ask with a progress bar that counts correct answers and failed questions."""
-        work = list(answers.find_unanswered(self._modes, self._questions))
+        work = list(answers.find_unanswered(self.modes, self.questions))
         asked: list[GradedAnswer] = []
         progress = Progress(
             TextColumn("{task.description}", markup=False),
@@ -139,41 +135,41 @@ class _Evaluation:
             summary += f", {failed} failed" if failed else ""
             progress.update(task, advance=1, description=answer.key, summary=summary)
 
-        done = self._total - len(work)
+        done = self.total - len(work)
         with progress:
-            task = progress.add_task("asking", total=self._total, completed=done, summary="")
-            await runner.ask_questions(work, add_answer, concurrency=self._options.concurrency)
+            task = progress.add_task("asking", total=self.total, completed=done, summary="")
+            await runner.ask_questions(work, add_answer, concurrency=self.options.concurrency)
 
     def _open_answers(self) -> AnswerFile:
         """Open the file of answers; its default name contains the model's."""
         from ..evaluation.runner import open_answers
 
-        name = _UNSAFE_CHARACTERS.sub("-", self._model).strip("-.")
-        path: Path = self._options.out or Path(f"eval-{name}.jsonl")
-        data: Path | None = self._options.data
+        name = _UNSAFE_CHARACTERS.sub("-", self.model).strip("-.")
+        path: Path = self.options.out or Path(f"eval-{name}.jsonl")
+        data: Path | None = self.options.data
         if data and path.exists() and path.samefile(data):
             raise UsageError(
                 f"--out {path} is the questions file: choose another file for the answers"
             )
-        return open_answers(path, self._model, fresh=self._options.fresh)
+        return open_answers(path, self.model, fresh=self.options.fresh)
 
     def finish(self, *, is_complete: bool) -> int:
         """Print the results so far and how to continue; return the exit code."""
         from ..evaluation.report import count_questions
 
-        if self._answers is None:
+        if self.answers is None:
             self._print("Interrupted before the first question.")
             return INTERRUPTED
-        answers = self._report(self._answers, is_complete=is_complete)
+        answers = self._report(self.answers, is_complete=is_complete)
         if is_complete:
             failed = sum(bool(answer.error) for answer in answers)
             if failed:
                 self._print(f"{count_questions(failed)} failed: run the same command to ask again.")
             return int(bool(failed))
-        again = " (without --fresh)" if self._options.fresh else ""
+        again = " (without --fresh)" if self.options.fresh else ""
         self._print(
-            f"Interrupted after {len(answers)} of {self._total} answers. They are in "
-            f"{self._answers.path}: run the same command{again} to continue."
+            f"Interrupted after {len(answers)} of {self.total} answers. They are in "
+            f"{self.answers.path}: run the same command{again} to continue."
         )
         return INTERRUPTED
 
@@ -182,20 +178,20 @@ class _Evaluation:
         from ..evaluation import report
 
         file.close()
-        data = str(self._options.data or BUILT_IN_SET)
+        data = str(self.options.data or BUILT_IN_SET)
         by_mode = {
-            mode: [answer for one in self._questions if (answer := file.get(mode, one))]
-            for mode in self._modes
+            mode: [answer for one in self.questions if (answer := file.get(mode, one))]
+            for mode in self.modes
         }
         answers = [answer for part in by_mode.values() for answer in part]
         figures = [report.summarize_mode(mode, part) for mode, part in by_mode.items()]
         remarks = list(report.describe_caveats(figures, answers))
-        title = f"{self._model}: {len(self._questions)} questions of {Path(data).name}"
-        if self._options.json:
+        title = f"{self.model}: {len(self.questions)} questions of {Path(data).name}"
+        if self.options.json:
             summary = {
-                "model": self._model,
+                "model": self.model,
                 "data": data,
-                "questions": len(self._questions),
+                "questions": len(self.questions),
                 "complete": is_complete,
                 "answers": str(file.path),
             }
@@ -203,9 +199,9 @@ class _Evaluation:
         else:
             _print_tables(figures, title, remarks)
             self._print(f"The answers are in {file.path}.")
-        if self._options.plot:
-            report.save_plot(figures, title, self._options.plot)
-            self._print(f"The chart is in {self._options.plot}.")
+        if self.options.plot:
+            report.save_plot(figures, title, self.options.plot)
+            self._print(f"The chart is in {self.options.plot}.")
         return answers
 
     def _print(self, text: str) -> None:

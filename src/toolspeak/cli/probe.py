@@ -70,7 +70,7 @@ async def probe_by_name(
     from ..evaluation.connection import connect_model
     from ..evaluation.probe import probe_model
 
-    async with connect_model(loaded.config, os.environ, name) as connection:
+    async with connect_model(loaded.config, name) as connection:
         model = await connection.resolve()
         report = await probe_model(
             model,

@@ -1,6 +1,6 @@
 """Ask a model the questions of an evaluation, and keep its graded answers in a file.
 
-    async with connect_model(config, os.environ, "box/qwen3:8b") as connection:
+    async with connect_model(config, "box/qwen3:8b") as connection:
         runner = EvalRunner(connection, timeout=600, max_tokens=1024)
         await runner.ask_questions(answers.find_unanswered(modes, questions), answers.add)
 
@@ -167,28 +167,28 @@ def answer_key(mode: ToolsMode, question: EvalQuestion) -> str:
     return f"{mode} {question.id}"
 
 
-class AnswerFile:
+class AnswerFile(Struct):
     """The answers of one model, including those of earlier runs; made by `open_answers`."""
 
-    def __init__(self, path: Path, answers: dict[str, GradedAnswer], file: BinaryIO) -> None:
-        self.path = path
-        self._answers = answers
-        self._file = file
+    path: Path
+    answers: dict[str, GradedAnswer]
+    """By their keys."""
+    file: BinaryIO
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
 
     def add(self, answer: GradedAnswer) -> None:
         """Append an answer; it is in the file when this returns."""
-        self._answers[answer.key] = answer
+        self.answers[answer.key] = answer
         line = json.dumps(msgspec.to_builtins(answer), ensure_ascii=False)
         # A model may write lone surrogates, which UTF-8 cannot encode.
-        self._file.write(line.encode("utf-8", "replace") + b"\n")
-        self._file.flush()
+        self.file.write(line.encode("utf-8", "replace") + b"\n")
+        self.file.flush()
 
     def get(self, mode: ToolsMode, question: EvalQuestion) -> GradedAnswer | None:
         """Return the answer to this version of a question, also a failed one, or None."""
-        answer = self._answers.get(answer_key(mode, question))
+        answer = self.answers.get(answer_key(mode, question))
         return answer if answer and answer.digest == question.digest else None
 
     def find_unanswered(

@@ -266,18 +266,15 @@ def save_answers(path: Path, *answers: GradedAnswer) -> bytes:
     file = open_answers(path, "m")
     for one in answers:
         file.add(one)
-    file.close()
     return path.read_bytes()
 
 
 def list_unanswered(path: Path, *names: str) -> list[str]:
     """What is still to be asked by the answers of a file."""
     file = open_answers(path, "m")
-    work = [
+    return [
         one.id for _, one in file.find_unanswered(["prompt"], [question(id=name) for name in names])
     ]
-    file.close()
-    return work
 
 
 def test_answer_file_cut_off_anywhere_keeps_complete_lines(tmp_path: Path) -> None:
@@ -326,7 +323,7 @@ def test_answers_of_another_model_are_an_error(tmp_path: Path) -> None:
     save_answers(path, answer("a"))
     with pytest.raises(UsageError, match=r"line 1 is an answer of m, not of n: choose another"):
         open_answers(path, "n")
-    open_answers(path, "n", fresh=True).close()
+    open_answers(path, "n", fresh=True)
     assert path.read_bytes() == b""
 
 

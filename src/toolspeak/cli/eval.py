@@ -7,7 +7,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct
 from rich.console import Console
@@ -95,6 +95,10 @@ class _Evaluation(Struct):
     answers: AnswerFile | None = None
 
     @property
+    def data(self) -> str:
+        return str(self.options.data or BUILT_IN_SET)
+
+    @property
     def total(self) -> int:
         return len(self.modes) * len(self.questions)
 
@@ -177,8 +181,6 @@ class _Evaluation(Struct):
         """Print the results, draw the chart, and return the answers."""
         from ..evaluation import report
 
-        file.close()
-        data = str(self.options.data or BUILT_IN_SET)
         by_mode = {
             mode: [answer for one in self.questions if (answer := file.get(mode, one))]
             for mode in self.modes
@@ -186,16 +188,11 @@ class _Evaluation(Struct):
         answers = [answer for part in by_mode.values() for answer in part]
         figures = [report.summarize_mode(mode, part) for mode, part in by_mode.items()]
         remarks = list(report.describe_caveats(figures, answers))
-        title = f"{self.model}: {len(self.questions)} questions of {Path(data).name}"
+        title = f"{self.model}: {len(self.questions)} questions of {Path(self.data).name}"
         if self.options.json:
-            summary = {
-                "model": self.model,
-                "data": data,
-                "questions": len(self.questions),
-                "complete": is_complete,
-                "answers": str(file.path),
-            }
-            write_json({**summary, "modes": report.describe_modes(figures), "remarks": remarks})
+            modes = report.describe_modes(figures)
+            summary = self._describe(file.path, is_complete=is_complete)
+            write_json({**summary, "modes": modes, "remarks": remarks})
         else:
             _print_tables(figures, title, remarks)
             self._print(f"The answers are in {file.path}.")
@@ -203,6 +200,15 @@ class _Evaluation(Struct):
             report.save_plot(figures, title, self.options.plot)
             self._print(f"The chart is in {self.options.plot}.")
         return answers
+
+    def _describe(self, path: Path, *, is_complete: bool) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "data": self.data,
+            "questions": len(self.questions),
+            "complete": is_complete,
+            "answers": str(path),
+        }
 
     def _print(self, text: str) -> None:
         print_text(self.console, text)

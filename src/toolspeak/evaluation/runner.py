@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -116,7 +116,6 @@ class EvalRunner(Struct, frozen=True):
             error = f"HTTP {problem.failure.status}: {problem}"
         except ToolspeakError as problem:
             error = f"the question cannot be sent: {problem}"
-        usage = reply.usage or Usage()
         return GradedAnswer(
             key=answer_key(mode, question),
             model=full_name(model),
@@ -125,15 +124,9 @@ class EvalRunner(Struct, frozen=True):
             digest=question.digest,
             category=question.category,
             correct=not error and is_correct(question, reply.calls),
-            calls=[{"name": call.name, "arguments": call.arguments} for call in reply.calls],
-            text=reply.text[:_MAX_TEXT],
-            served_mode=record.mode,
-            stop_reason=reply.stop_reason or "",
-            retries=len(record.retries),
-            input_tokens=usage.input,
-            output_tokens=usage.output,
             seconds=round(perf_counter() - began, 4),
             error=error,
+            **_describe_reply(reply, record),
         )
 
     async def _send(
@@ -156,6 +149,19 @@ class EvalRunner(Struct, frozen=True):
         return structs.replace(model, profile=profile, fallbacks=())
 
 
+def _describe_reply(reply: Reply, record: RequestRecord) -> dict[str, Any]:
+    usage = reply.usage or Usage()
+    return {
+        "calls": [{"name": call.name, "arguments": call.arguments} for call in reply.calls],
+        "text": reply.text[:_MAX_TEXT],
+        "served_mode": record.mode,
+        "stop_reason": reply.stop_reason or "",
+        "retries": len(record.retries),
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+    }
+
+
 def full_name(model: ResolvedModel) -> str:
     return f"{model.endpoint.name}/{model.profile.model}"
 
@@ -173,18 +179,14 @@ class AnswerFile(Struct):
     path: Path
     answers: dict[str, GradedAnswer]
     """By their keys."""
-    file: BinaryIO
-
-    def close(self) -> None:
-        self.file.close()
 
     def add(self, answer: GradedAnswer) -> None:
         """Append an answer; it is in the file when this returns."""
         self.answers[answer.key] = answer
         line = json.dumps(msgspec.to_builtins(answer), ensure_ascii=False)
         # A model may write lone surrogates, which UTF-8 cannot encode.
-        self.file.write(line.encode("utf-8", "replace") + b"\n")
-        self.file.flush()
+        with self.path.open("ab") as file:
+            file.write(line.encode("utf-8", "replace") + b"\n")
 
     def get(self, mode: ToolsMode, question: EvalQuestion) -> GradedAnswer | None:
         """Return the answer to this version of a question, also a failed one, or None."""
@@ -219,13 +221,12 @@ def open_answers(path: Path, model: str, *, fresh: bool = False) -> AnswerFile:
             raise UsageError(f"{path} is not an answers file: choose another with --out")
     if fresh:
         complete = b""
-    answers = [
-        _decode_answer(line, f"{path}, line {number}", model)
-        for number, line in enumerate(complete.splitlines(), 1)
-    ]
+    lines = enumerate(complete.splitlines(), 1)
+    answers = [_decode_answer(line, f"{path}, line {number}", model) for number, line in lines]
+    path.touch()
     if len(complete) < len(data):
         os.truncate(path, len(complete))
-    return AnswerFile(path, {answer.key: answer for answer in answers}, path.open("ab"))
+    return AnswerFile(path, {answer.key: answer for answer in answers})
 
 
 def _decode_answer(line: bytes, place: str, model: str) -> GradedAnswer:

@@ -119,12 +119,7 @@ def _list_tools(settings: ConfigSource) -> Iterable[tuple[AgentTool, Mapping[str
     ) -> Any:
         """Ask a live model 20 to 40 short questions to find out what it can do and which tool mode
         works best. Takes about a minute; the provider may charge for it."""
-        from ..evaluation.config_advice import advise_config
-
-        loaded = settings.load()
-        report, resolved, is_shared = await probing.probe_by_name(model, loaded)
-        advice = advise_config(report, resolved, loaded)
-        return probing.describe_report(report, advice, is_shared=is_shared)
+        return probing.describe_report(*await probing.probe_by_name(model, settings.load()))
 
     hints: Mapping[Callable[..., Any], Mapping[str, bool]] = {
         **dict.fromkeys((parse, convert, render, dialects), _READ_ONLY),

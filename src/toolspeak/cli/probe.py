@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
 from ..config.loading import LoadedConfig
 from ..store.base import MemoryStore, open_store
@@ -26,7 +26,6 @@ from .terminal import (
 if TYPE_CHECKING:
     from ..evaluation.config_advice import ConfigAdvice
     from ..evaluation.probe import ProbeReport
-    from ..upstream.catalog import ResolvedModel
 
 _VALUES: dict[Any, str] = {True: "yes", False: "no", None: "unknown"}
 _NOT_SAVED = 1
@@ -41,32 +40,32 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..evaluation.config_advice import advise_config, save_advice
+    from ..evaluation.config_advice import save_advice
 
     console = open_status_console()
     loaded = ConfigSource(options, console).load()
     with console.status("Looking for models …") as status:
-        report, model, is_shared = asyncio.run(
+        report, advice = asyncio.run(
             probe_by_name(
                 options.model, loaded, lambda step: status.update(plain_text(f"{step} …"))
             )
         )
-    advice = advise_config(report, model, loaded)
     saved = None
     if options.save and not advice.obstacle:
         saved = str(save_advice(advice, loaded, os.environ))
     if options.json:
-        write_json(describe_report(report, advice, is_shared=is_shared, saved=saved))
+        write_json(describe_report(report, advice, saved))
     else:
-        _print_report(report, is_shared=is_shared)
+        _print_report(report)
         print_text(open_console(), _describe_advice(advice, saved, is_save_requested=options.save))
     return _NOT_SAVED if options.save and advice.lines and not saved else 0
 
 
 async def probe_by_name(
     name: str, loaded: LoadedConfig, on_step: Callable[[str], None] = lambda _: None
-) -> tuple[ProbeReport, ResolvedModel, bool]:
-    """Return the report, the model, and True if the shared store now has the mode."""
+) -> tuple[ProbeReport, ConfigAdvice]:
+    """Probe a model, and share the recommended mode with gateways if `tools` is auto."""
+    from ..evaluation.config_advice import advise_config
     from ..evaluation.connection import connect_model
     from ..evaluation.probe import probe_model
 
@@ -77,16 +76,16 @@ async def probe_by_name(
             connection.services.upstreams,
             lambda step: on_step(f"Asking {model.name}: {step}"),
         )
-        return report, model, await _share_mode(report, model, loaded)
+    if model.profile.mode == "auto":
+        report = structs.replace(report, shared=await _share_mode(report, loaded.config.store))
+    return report, advise_config(report, model, loaded)
 
 
-async def _share_mode(report: ProbeReport, model: ResolvedModel, loaded: LoadedConfig) -> bool:
-    """Store the recommended mode for gateways that share a store, if `tools` is auto."""
+async def _share_mode(report: ProbeReport, store_setting: str) -> bool:
+    """Store the recommended mode for gateways that share a store; return True on success."""
     from ..upstream.model_call import LearnedModes
 
-    if model.profile.mode != "auto":
-        return False
-    store = open_store(loaded.config.store)
+    store = open_store(store_setting)
     try:
         if isinstance(store, MemoryStore):
             return False
@@ -97,13 +96,12 @@ async def _share_mode(report: ProbeReport, model: ResolvedModel, loaded: LoadedC
 
 
 def describe_report(
-    report: ProbeReport, advice: ConfigAdvice, *, is_shared: bool, saved: str | None = None
+    report: ProbeReport, advice: ConfigAdvice, saved: str | None = None
 ) -> dict[str, Any]:
-    fields: dict[str, Any] = to_builtins(report)
-    return {**fields, "toml": advice.lines, "shared": is_shared, "saved": saved}
+    return {**to_builtins(report), "toml": advice.lines, "saved": saved}
 
 
-def _print_report(report: ProbeReport, *, is_shared: bool) -> None:
+def _print_report(report: ProbeReport) -> None:
     console = open_console()
     is_plain = report.model == f"{report.upstream}/{report.name}"
     place = "" if is_plain else f" ({report.name} at {report.upstream})"
@@ -114,7 +112,7 @@ def _print_report(report: ProbeReport, *, is_shared: bool) -> None:
     console.print(build_table(("mode", "correct calls", "correct answers"), _list_scores(report)))
     dialect = f", dialect {report.dialect}" if report.dialect else ""
     print_text(console, f"Recommended: {report.mode}{dialect}\n  {report.reason}.")
-    if is_shared:
+    if report.shared:
         print_text(console, "  Gateways that share the store use it for the next hour.")
 
 

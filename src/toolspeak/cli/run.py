@@ -150,8 +150,7 @@ class _GatewayChecker:
 
     def choose_model(self, client: Client, model: str) -> str:
         """Check that the gateway responds; return `model`, or its default model."""
-        health = self._get_json("/health")
-        if not isinstance(health, dict) or health.get("status") != "ok":
+        if self._get_json("/health") != {"status": "ok"}:
             raise self._not_a_gateway()
         listed = self._list_models()
         if not (model or listed):

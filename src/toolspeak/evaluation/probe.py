@@ -72,6 +72,8 @@ class ProbeReport(Recommendation, frozen=True, kw_only=True):
     scores: list[ModeScore]
     requests: int
     seconds: float
+    shared: bool = False
+    """Gateways that share the store use the mode for the next hour."""
 
 
 async def probe_model(

@@ -164,10 +164,15 @@ def _match_arguments(values: Mapping[str, Any], accepted: Any) -> bool:
     # One of the leaderboard's truths is malformed: no call can match it.
     if not isinstance(accepted, dict) or not values.keys() <= accepted.keys():
         return False
-    return all(
-        any(_match_value(values[key], one) for one in ones) if key in values else "" in ones
-        for key, ones in ((key, _as_list(ones)) for key, ones in accepted.items())
-    )
+    for key, value in accepted.items():
+        choices = value if isinstance(value, list) else [value]
+        if key not in values:
+            is_accepted = "" in choices
+        else:
+            is_accepted = any(_match_value(values[key], one) for one in choices)
+        if not is_accepted:
+            return False
+    return True
 
 
 def _match_value(value: Any, accepted: Any) -> bool:
@@ -180,10 +185,6 @@ def _match_value(value: Any, accepted: Any) -> bool:
     if isinstance(value, bool) or isinstance(accepted, bool):
         return value is accepted
     return type(value) in (int, float) and type(accepted) in (int, float) and value == accepted
-
-
-def _as_list(values: Any) -> list[Any]:
-    return values if isinstance(values, list) else [values]
 
 
 def _normalize_text(text: str) -> str:

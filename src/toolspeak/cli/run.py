@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeVar
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
@@ -33,6 +32,7 @@ from .clients import (
     build_launch,
 )
 
+_Response = TypeVar("_Response")
 RUNNABLE = {name: client for name, client in CLIENTS.items() if client.is_runnable}
 _TIMEOUT = 10
 """Seconds to wait for the gateway's response."""
@@ -128,6 +128,10 @@ def _split_command(options: argparse.Namespace) -> tuple[str, list[str]]:
     return name, words[at + 1 :]
 
 
+class _Health(Struct):
+    status: Literal["ok"]
+
+
 class _ListedModel(Struct):
     slug: str
     context_window: int | None = None
@@ -150,9 +154,10 @@ class _GatewayChecker:
 
     def choose_model(self, client: Client, model: str) -> str:
         """Check that the gateway responds; return `model`, or its default model."""
-        if self._get_json("/health") != {"status": "ok"}:
-            raise self._not_a_gateway()
-        listed = self._list_models()
+        self._fetch("/health", _Health)
+        # llama.cpp has /health as well, but lists its models differently.
+        models = self._fetch("/v1/models", _ModelList).models
+        listed = {one.slug: one.context_window for one in models}
         if not (model or listed):
             raise UsageError(
                 f"the gateway at {self.url} has no models: start a local model server or set a "
@@ -169,21 +174,12 @@ class _GatewayChecker:
             )
         return model
 
-    def _list_models(self) -> dict[str, int | None]:
-        """Return the context size of each model, the default model first."""
-        try:
-            listed = msgspec.convert(self._get_json("/v1/models"), _ModelList)
-        except msgspec.ValidationError:
-            # llama.cpp has /health as well, but lists its models differently.
-            raise self._not_a_gateway() from None
-        return {one.slug: one.context_window for one in listed.models}
-
-    def _get_json(self, path: str) -> Any:
+    def _fetch(self, path: str, kind: type[_Response]) -> _Response:
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         request = Request(self.url + path, headers=headers)  # noqa: S310 - the scheme was checked
         try:
             with self._opener.open(request, timeout=_TIMEOUT) as response:
-                return json.load(response)
+                return msgspec.json.decode(response.read(), type=kind)
         except HTTPError as error:
             if error.code == 401:
                 raise UsageError(
@@ -196,11 +192,10 @@ class _GatewayChecker:
                 f"no gateway responds at {self.url} ({reason}): start one with `toolspeak serve` "
                 "in another terminal, or name its address with --url"
             ) from None
-        except ValueError:
-            raise self._not_a_gateway() from None
-
-    def _not_a_gateway(self) -> UsageError:
-        return UsageError(f"the server at {self.url} is not a Toolspeak gateway: check --url")
+        except msgspec.DecodeError:
+            raise UsageError(
+                f"the server at {self.url} is not a Toolspeak gateway: check --url"
+            ) from None
 
 
 def _replace_process(client: Client, launched: LaunchCommand) -> int:

@@ -7,7 +7,6 @@ instructions as user messages.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from textwrap import shorten
 from typing import Any
 
 from msgspec import Struct, structs
@@ -144,7 +143,9 @@ async def try_json_schema(prober: ModelProber) -> Finding:
 
 def _rejected(failure: Failure, evidence: str = "rejected", *, value: bool = False) -> Finding:
     """Return a finding with the status and the beginning of the message as evidence."""
-    message = shorten(failure.message, _MAX_MESSAGE_LENGTH, placeholder="…")
+    message = " ".join(failure.message.split())
+    if len(message) > _MAX_MESSAGE_LENGTH:
+        message = f"{message[:_MAX_MESSAGE_LENGTH]}…"
     return Finding(value, f"{evidence} ({failure.status}: {message})")
 
 

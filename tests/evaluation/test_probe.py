@@ -106,12 +106,6 @@ def test_model_with_native_tools_is_recommended_native_mode(wire: str) -> None:
     assert report.reason == "5 of 5 replies are correct (prompt: no correct call)"
 
 
-def test_required_choice_is_tried_with_a_greeting() -> None:
-    report = probe_simulated(honest)
-    assert value(report, "required_choice") is True
-    assert value(probe_simulated(talker), "required_choice") is False
-
-
 def test_calls_written_as_text_are_reported_with_their_dialect() -> None:
     report = probe_simulated(talker)
     assert (report.mode, report.dialect) == ("native", "hermes")
@@ -128,7 +122,6 @@ def test_model_whose_api_rejects_tools_is_recommended_prompt_mode(dialect: str, 
     assert (report.mode, report.dialect) == ("prompt", dialect)
     assert value(report, "native_tools") is False
     assert evidence(report, "native_tools") == "rejected (400: m does not support tools)"
-    assert value(report, "required_choice") is None
     assert "native" not in [score.mode for score in report.scores]
     assert "its API rejects tools" in report.reason
 
@@ -387,8 +380,8 @@ def test_command_prints_findings_scores_and_advice(capsys: Any, file: Path) -> N
     code, out, err = run(capsys, "box/m")
     assert code == 0
     assert "Traceback" not in err
-    assert "│ native tools    │ no      │ rejected (400: m does not support tools)" in out
-    assert "│ context         │ 8192    │ tokens per request, reported by llama.cpp" in out
+    assert "│ native tools   │ no     │ rejected (400: m does not support tools)" in out
+    assert "│ context        │ 8192   │ tokens per request, reported by llama.cpp" in out
     assert "│ prompt, hermes" in out
     assert "Recommended: prompt, dialect hermes\n  5 of 5 replies are correct" in out
     assert "To make it permanent (--save adds this to toolspeak.toml):" in out
@@ -501,7 +494,7 @@ def test_command_without_model_probes_the_default(capsys: Any, file: Path) -> No
     code, out, _ = run(capsys)
     assert code == 0
     assert out.startswith("box/m: ")
-    assert "│ best dialect    │ hermes  │ 3 of 3 calls in prompt mode are correct" in out
+    assert "│ best dialect   │ hermes │ 3 of 3 calls in prompt mode are correct" in out
 
 
 def test_unknown_model_is_an_error_without_requests(

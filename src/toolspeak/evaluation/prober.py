@@ -6,20 +6,19 @@ The questions are so simple that a wrong answer does not come from a lack of int
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct, structs
 
 from ..calls.tools import as_tools
 from ..dialects import Parser
-from ..engine import Attempt, ModelProfile, Pipeline, ReplyReader, prepare_attempt, run_pipeline
+from ..engine import Attempt, ModelProfile, Pipeline, run_pipeline
 from ..errors import UpstreamError, WireError
-from ..events import Event, Reclassify, fold
+from ..events import Reclassify, fold
 from ..types import (
     Failure,
     Message,
-    Plan,
     Reply,
     Request,
     Text,
@@ -164,16 +163,15 @@ class ModelProber:
         if key not in self._replies:
             request = structs.replace(build_chat_request(*question.messages), tools=TOOLS)
             dialect = dialect or self.profile.dialect
-            profile = structs.replace(self.profile, mode=mode, dialect=dialect, retries=0)
+            profile = structs.replace(self.profile, mode=mode, dialect=dialect)
             self._replies[key] = await self._run_pipeline(request, profile)
         return self._replies[key]
 
     async def send_unchanged(self, request: Request) -> Reply:
         """Send a request whose messages keep their roles."""
         quirks = structs.replace(self.profile.quirks, roles="any", after_results="")
-        profile = structs.replace(self.profile, quirks=quirks)
-        attempt = prepare_attempt(self._set_limits(request), profile, Plan("native"))
-        return await _fold_reply(self._send(attempt, ReplyReader(attempt)))
+        profile = structs.replace(self.profile, mode="native", quirks=quirks)
+        return await self._run_pipeline(request, profile)
 
     async def fetch_json(self, path: str, body: Any = None) -> Any:
         """Return the JSON at a path of the upstream, or None if there is none.
@@ -195,22 +193,24 @@ class ModelProber:
             return None
 
     async def _run_pipeline(self, request: Request, profile: ModelProfile) -> Reply:
-        pipeline = Pipeline(self._set_limits(request), [profile], is_streaming=False)
+        """Return the reply without any retry; a rejection is a reply with a failure."""
+        limited = structs.replace(request, max_tokens=self._max_tokens, sampling=self._sampling)
+        profile = structs.replace(profile, retries=0)
+        pipeline = Pipeline(limited, [profile], is_streaming=False)
 
         async def send(attempt: Attempt) -> None:
             if not attempt.is_decided:
-                pipeline.receive(await self._send(attempt, pipeline.reader))
+                await self._send(pipeline, attempt)
 
-        return await _fold_reply(run_pipeline(pipeline, send))
+        try:
+            return fold(await run_pipeline(pipeline, send))
+        except UpstreamError as problem:
+            if not _is_rejection(problem.failure):
+                raise
+            return fold([problem.failure])
 
-    def _set_limits(self, request: Request) -> Request:
-        return structs.replace(request, max_tokens=self._max_tokens, sampling=self._sampling)
-
-    async def _send(self, attempt: Attempt, reader: ReplyReader) -> list[Event]:
-        """Send an attempt and return the events of the reply.
-
-        A rejected request is not sent again, not even after status 500.
-        """
+    async def _send(self, pipeline: Pipeline, attempt: Attempt) -> None:
+        """Send an attempt; a rejected one is not sent again, not even after status 500."""
         self.request_count += 1
         response = await self._upstreams.send(
             self.endpoint, attempt.outgoing.path, attempt.data, is_final=_is_rejection
@@ -218,25 +218,14 @@ class ModelProber:
         with response:
             if response.status >= 300:
                 raise await response.read_error()
-            events, _ = read_reply(reader, response, await response.read_body())
-        for event in events:
+            events, _ = read_reply(pipeline.reader, response, await response.read_body())
+        for event in pipeline.receive(events):
             if isinstance(event, Failure):
                 raise UpstreamError(event)
-        return events
 
 
 def _is_rejection(failure: Failure) -> bool:
     return failure.status in _REJECTED
-
-
-async def _fold_reply(events: Awaitable[list[Event]]) -> Reply:
-    """Return the reply that the events form, or one with a failure if the request is rejected."""
-    try:
-        return fold(await events)
-    except UpstreamError as problem:
-        if not _is_rejection(problem.failure):
-            raise
-        return fold([problem.failure])
 
 
 def get_text_call_dialect(reply: Reply) -> str | None:

@@ -12,13 +12,11 @@ from typing import Any
 from msgspec import Struct, structs
 
 from ..engine.outcome import match_format
-from ..types import Failure, Message, ResponseFormat, Text, ToolChoice
+from ..types import Failure, Message, ResponseFormat, Text
 from ..wires.gemini.request import encode_model_path
 from .prober import (
     AFTER_RESULT,
     CALL_QUESTIONS,
-    GREETING,
-    TOOLS,
     ModelProber,
     build_chat_request,
     locate_reasoning,
@@ -99,21 +97,6 @@ async def try_native_tools(prober: ModelProber) -> Finding:
         dialect = prober.text_call_dialects[0]
         return Finding("text", f"calls as text in {in_text} {replies}, dialect {dialect}")
     return Finding("ignored", "tools are accepted, but none was called")
-
-
-async def try_required_choice(prober: ModelProber) -> Finding:
-    """Find out if `tool_choice: required` forces a call where none makes sense."""
-    if prober.profile.capabilities.native_tools is False:
-        return Finding(None, "not tried: the API rejects tools")
-    request = build_chat_request(*GREETING.messages)
-    choice = ToolChoice("required")
-    reply = await prober.send_unchanged(structs.replace(request, tools=TOOLS, tool_choice=choice))
-    if reply.failure:
-        return _rejected(reply.failure)
-    if not reply.calls:
-        return Finding(False, "ignored: a greeting was answered without a call")
-    form = ", as text" if reply.calls[0].raw else ""
-    return Finding(True, f"obeyed: even a greeting was answered with a call{form}")
 
 
 async def try_tool_role(prober: ModelProber) -> Finding:
@@ -218,7 +201,6 @@ TRIALS: dict[str, tuple[str, Trial]] = {
     "system_role": ("system role", try_system_role),
     "alternation": ("must alternate", try_alternation),
     "native_tools": ("native tools", try_native_tools),
-    "required_choice": ("required choice", try_required_choice),
     "tool_role": ("tool role", try_tool_role),
     "json_schema": ("JSON schema", try_json_schema),
     "context": ("context", find_context),

@@ -36,6 +36,8 @@ INSIDE = {
     "src/root/src/root/README.md": "README.md",
     "{root}/src/main.py": "src/main.py",
     "{root}/README.md/": "README.md",
+    "out_and_back": "README.md",
+    "src/main.py/../main.py": "src/main.py",
 }
 
 
@@ -66,7 +68,6 @@ OUTSIDE = [
     "out",
     "out_absolute",
     "out_chain",
-    "out_and_back",
     "dangling_out",
     "device",
     "to_proc",
@@ -76,20 +77,9 @@ OUTSIDE = [
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
-def test_path_outside_is_refused(folder: Path, workspace: Workspace, path: str) -> None:
-    path = path.format(root=folder, above=folder.parent)
-    before = read_tree(folder.parent)
-    for call in _list_uses(workspace, path):
-        assert "leads out of the workspace folder" in get_error(call)
-    assert read_tree(folder.parent) == before
-
-
-@pytest.mark.parametrize("path", [one for one in OUTSIDE if one != "out_and_back"])
-def test_path_outside_without_openat_is_refused(
-    folder: Path, workspace: Workspace, path: str, monkeypatch: pytest.MonkeyPatch
+def test_path_outside_is_refused(
+    folder: Path, workspace: Workspace, either_way: str, path: str
 ) -> None:
-    """Windows refuses the same paths, except a link that leads out and back in."""
-    monkeypatch.setattr(folders, "HAS_OPENAT", False)
     path = path.format(root=folder, above=folder.parent)
     before = read_tree(folder.parent)
     for call in _list_uses(workspace, path):
@@ -120,7 +110,6 @@ UNUSABLE = {
     "src/deep/..": "is a folder",
     "dangling": "does not exist",
     "src/main.py/x": "not a folder",
-    "src/main.py/../main.py": "not a folder",
     "nothing/x": "does not exist",
     "a\0b": "not a valid path",
     "x" * 300: "File name too long",
@@ -143,11 +132,10 @@ def test_unusable_path_is_reported(
         assert time.monotonic() - began < SOON
 
 
-def test_too_deep_path_is_refused(folder: Path, workspace: Workspace) -> None:
-    deep = "/".join(["d"] * 99)
+def test_deep_folders_are_created(workspace: Workspace) -> None:
+    deep = "/".join(["d"] * 200)
     workspace.edit_file(f"{deep}/x", "", "here")
     assert workspace.read_file(f"{deep}/x") == "here"
-    assert "too deep" in get_error(lambda: workspace.edit_file(f"{deep}/d/d/d/x", "", "y"))
 
 
 def test_every_descriptor_is_closed(workspace: Workspace) -> None:
@@ -205,14 +193,14 @@ def test_random_links_lead_where_the_system_says(tmp_path: Path, seed: int) -> N
     for _ in range(60):
         path = f"{_choose_path(chosen, root)}/file"
         real = os.path.realpath(root / path)
-        is_inside = real.startswith(f"{root}/") and os.path.isfile(root / path)
+        is_inside = real.startswith(f"{root}/")
         try:
             found = read_content(folder, path).data.decode()
         except WorkspaceError as problem:
-            # Of paths inside, only those that lead out and back in are refused.
-            found = None if "leads out" in str(problem) or not is_inside else "refused"
-        assert found in (None, os.path.dirname(real))
-        assert found is None or is_inside
+            assert not (is_inside and os.path.isfile(root / path)), problem
+            continue
+        assert found == os.path.dirname(real)
+        assert is_inside
 
 
 def _choose_path(chosen: random.Random, root: Path) -> str:

@@ -81,7 +81,7 @@ class FileWalk:
         if self.start.kind != "folder":
             yield self.start
             return
-        remaining = _list_paths(self._folder, self.start.name)[::-1]
+        remaining = list_folder(self._folder, self.start.name)[::-1]
         while remaining and self.has_time():
             entry = remaining.pop()
             yield entry
@@ -124,7 +124,7 @@ class FileWalk:
             self._skipped_names.add(name)
             return []
         try:
-            return _list_paths(self._folder, path)
+            return list_folder(self._folder, path)
         except WorkspaceError:
             self._unreadable_paths.append(path)
             return []
@@ -132,11 +132,6 @@ class FileWalk:
 
 def start_walk(folder: ConfinedFolder, path: str) -> FileWalk:
     return FileWalk(folder, find_entry(folder, path), monotonic() + MAX_SECONDS)
-
-
-def _list_paths(folder: ConfinedFolder, path: str) -> list[FileEntry]:
-    prefix = "" if path == "." else f"{path}/"
-    return [FileEntry(prefix + one.name, one.kind) for one in list_folder(folder, path)]
 
 
 # Listing.
@@ -147,7 +142,7 @@ def list_files(folder: ConfinedFolder, path: str, pattern: str | None) -> str:
     walk = start_walk(folder, path)
     if not pattern:
         is_folder = walk.start.kind == "folder"
-        entries = _list_paths(folder, walk.start.name) if is_folder else [walk.start]
+        entries = list_folder(folder, walk.start.name) if is_folder else [walk.start]
         return _format_entries(entries, "The folder is empty.", [])
     matches = compile_glob(pattern, walk.start.name)
     entries = [one for one in walk if matches(one.name)]

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from toolspeak.agent.workspace import WorkspaceError
-from toolspeak.agent.workspace import folder as folders
 from toolspeak.agent.workspace.folder import open_folder, read_content
 from toolspeak.agent.workspace.tools import Workspace
 from toolspeak.errors import UsageError
@@ -196,11 +195,11 @@ def test_random_links_lead_where_the_system_says(tmp_path: Path, seed: int) -> N
         is_inside = real.startswith(f"{root}/")
         try:
             found = read_content(folder, path).data.decode()
-        except WorkspaceError as problem:
-            assert not (is_inside and os.path.isfile(root / path)), problem
-            continue
-        assert found == os.path.dirname(real)
-        assert is_inside
+        except WorkspaceError:
+            found = None
+        assert found or not (is_inside and os.path.isfile(root / path))
+        assert found in (None, os.path.dirname(real))
+        assert is_inside or not found
 
 
 def _choose_path(chosen: random.Random, root: Path) -> str:

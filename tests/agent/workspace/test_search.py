@@ -53,6 +53,8 @@ GLOBS = [
     ("*.{js,ts}", "main.py", False),
     ("{a,b}/{c,d}.py", "b/c.py", True),
     ("/src/", "src", True),
+    ("*.[ch]", "src/main.c", True),
+    ("[!m]*.c", "main.c", False),
     ("[", "[", True),
     ("**/" * 30 + "*x", "a/" * 60 + "y", False),
     ("*a" * 40, "a" * 80 + "b", False),

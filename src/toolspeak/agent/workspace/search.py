@@ -47,12 +47,8 @@ _MAX_REGEX_SIZE = 512 << 10
 """Bytes of a compiled pattern: the time per character is proportional to it."""
 _LINES_PER_CHECK = 100
 _PLAIN_TEXT = re.compile(r"[\w\s\"'`#%&,:;<=>@/!~-]*")
-_GLOB_TOKEN = re.compile(
-    r"(?P<folders>(?<![^/])\*\*/)|(?P<rest>(?<![^/])\*\*$)|(?P<set>\[!?\]?[^\]/]*\])"
-    r"|(?P<choices>\{(?=[^{}]*,[^{}]*\}))|(?P<character>.)",
-    re.S,
-)
-_GLOB_REGEX = {"*": "[^/]*", "?": "[^/]"}
+_GLOB_TOKEN = re.compile(r"\{[^{}]*\}|\[!?\w[\w-]*\]|\*\*/|\*\*|.", re.S)
+_GLOB_REGEX = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 _KIND_SUFFIXES = {"folder": "/", "link": " (a link)", "file": "", "other": " (not a file)"}
 Matcher = Callable[[str], bool]
 
@@ -61,20 +57,18 @@ class FileWalk:
     """Everything below a folder, in order, or a single file; and a record of what was left out.
     Links are not followed: their targets are visited in their own place, or are outside."""
 
-    def __init__(self, folder: ConfinedFolder, start: FileEntry, deadline: float) -> None:
-        self.start = start
+    def __init__(self, folder: ConfinedFolder, path: str) -> None:
+        self.start = find_entry(folder, path)
         self.file_count = 0
         self._folder = folder
-        self._deadline = deadline
-        self._is_timed_out = False
+        self._deadline = monotonic() + MAX_SECONDS
         self._skipped_names: set[str] = set()
         self._unreadable_paths: list[str] = []
         self._binary_count = 0
 
     def has_time(self) -> bool:
         """Return False from the deadline on. Long work between two entries should ask too."""
-        self._is_timed_out = self._is_timed_out or monotonic() > self._deadline
-        return not self._is_timed_out
+        return monotonic() <= self._deadline
 
     def __iter__(self) -> Iterator[FileEntry]:
         """Yield entries, each named by its path from the root."""
@@ -87,6 +81,17 @@ class FileWalk:
             yield entry
             if entry.kind == "folder":
                 remaining += reversed(self._enter(entry.name))
+
+    def _enter(self, path: str) -> list[FileEntry]:
+        name = path.rpartition("/")[2]
+        if name in SKIPPED_FOLDERS:
+            self._skipped_names.add(name)
+            return []
+        try:
+            return list_folder(self._folder, path)
+        except WorkspaceError:
+            self._unreadable_paths.append(path)
+            return []
 
     def read_files(self, matches_path: Matcher) -> Iterator[FileContent]:
         """Yield the text files whose paths match."""
@@ -109,29 +114,17 @@ class FileWalk:
         if self._binary_count:
             yield f"[Binary files skipped: {self._binary_count}.]"
         if paths := self._unreadable_paths:
-            omitted = len(paths) - _MAX_SHOWN_PATHS
-            more = f" and {omitted} more" if omitted > 0 else ""
-            listed = ", ".join(map(escape_path, paths[:_MAX_SHOWN_PATHS]))
-            yield f"[Too large or not readable: {listed}{more}.]"
+            yield f"[Too large or not readable: {_join_paths(paths)}.]"
         if self._skipped_names:
             yield f"[Folders skipped: {', '.join(sorted(self._skipped_names))}.]"
-        if self._is_timed_out:
+        if not self.has_time():
             yield f"[Stopped after {MAX_SECONDS:g} s. Name a smaller folder.]"
 
-    def _enter(self, path: str) -> list[FileEntry]:
-        name = path.rpartition("/")[2]
-        if name in SKIPPED_FOLDERS:
-            self._skipped_names.add(name)
-            return []
-        try:
-            return list_folder(self._folder, path)
-        except WorkspaceError:
-            self._unreadable_paths.append(path)
-            return []
 
-
-def start_walk(folder: ConfinedFolder, path: str) -> FileWalk:
-    return FileWalk(folder, find_entry(folder, path), monotonic() + MAX_SECONDS)
+def _join_paths(paths: list[str]) -> str:
+    shown = ", ".join(map(escape_path, paths[:_MAX_SHOWN_PATHS]))
+    omitted = len(paths) - _MAX_SHOWN_PATHS
+    return f"{shown} and {omitted} more" if omitted > 0 else shown
 
 
 # Listing.
@@ -139,7 +132,7 @@ def start_walk(folder: ConfinedFolder, path: str) -> FileWalk:
 
 def list_files(folder: ConfinedFolder, path: str, pattern: str | None) -> str:
     """List the entries of a folder, or everything below it that matches a glob pattern."""
-    walk = start_walk(folder, path)
+    walk = FileWalk(folder, path)
     if not pattern:
         is_folder = walk.start.kind == "folder"
         entries = list_folder(folder, walk.start.name) if is_folder else [walk.start]
@@ -162,7 +155,7 @@ def compile_glob(pattern: str, start: str) -> Matcher:
     prefix = "" if start == "." else f"{start}/"
     pattern = _replace_invalid(pattern.removeprefix("./").strip("/"))
     is_name = "/" not in pattern
-    matches = _compile_regex(_translate_glob(pattern)) or pattern.__eq__
+    matches = _compile_regex(f"^{_translate_glob(pattern)}$") or pattern.__eq__
 
     def matches_path(path: str) -> bool:
         path = path.removeprefix(prefix)
@@ -173,28 +166,16 @@ def compile_glob(pattern: str, start: str) -> Matcher:
 
 def _translate_glob(pattern: str) -> str:
     """Translate a glob pattern into a regular expression. `**` is any number of names."""
-    parts: list[str] = []
-    depth = 0
-    for token in _GLOB_TOKEN.finditer(pattern):
-        text = token[0]
-        match token.lastgroup:
-            case "folders":
-                parts.append("(?:[^/]+/)*")
-            case "rest":
-                parts.append("(?:[^/]+/)*[^/]*")
-            case "set":
-                is_negated = text.startswith("[!")
-                inner = re.sub(r"([\\\[\]&~^])", r"\\\1", text[2 if is_negated else 1 : -1])
-                parts.append(f"[{'^' if is_negated else ''}{inner}]")
-            case "choices":
-                depth += 1
-                parts.append("(?:")
-            case _ if depth and text in ",}":
-                depth -= text == "}"
-                parts.append("|" if text == "," else ")")
-            case _:
-                parts.append(_GLOB_REGEX.get(text) or re.escape(text))
-    return f"^{''.join(parts)}$"
+    return _GLOB_TOKEN.sub(_translate_token, pattern)
+
+
+def _translate_token(token: re.Match[str]) -> str:
+    text = token[0]
+    if len(text) > 2 and text.startswith("{"):
+        return f"(?:{'|'.join(map(_translate_glob, text[1:-1].split(',')))})"
+    if len(text) > 2 and text.startswith("["):
+        return text.replace("!", "^")
+    return _GLOB_REGEX.get(text) or re.escape(text)
 
 
 def _replace_invalid(text: str) -> str:
@@ -224,7 +205,7 @@ def search_files(folder: ConfinedFolder, pattern: str, path: str, glob: str | No
             "`pattern` must not contain a line break: each line is searched separately."
         )
     matches_line, problem = _compile_search(pattern)
-    walk = start_walk(folder, path)
+    walk = FileWalk(folder, path)
     contents = walk.read_files(compile_glob(glob or "*", walk.start.name))
     found = list(islice(_find_lines(walk, contents, matches_line), MAX_FOUND + 1))
     lines = found[:MAX_FOUND] or [f"[No match in {walk.file_count} files.]"]
@@ -236,12 +217,12 @@ def search_files(folder: ConfinedFolder, pattern: str, path: str, glob: str | No
 def _compile_search(pattern: str) -> tuple[Matcher, str]:
     """Return a test for lines, and a remark if the pattern is not a valid expression. Such a
     pattern is searched as plain text: models write `print(` and mean that."""
-    if not _PLAIN_TEXT.fullmatch(pattern):
-        if matcher := _compile_regex(pattern):
-            return matcher, ""
-        remark = f"[{_describe_invalid(pattern)}; it was searched as plain text.]"
-        return (lambda line: pattern in line), remark
-    return (lambda line: pattern in line), ""
+    if _PLAIN_TEXT.fullmatch(pattern):
+        return (lambda line: pattern in line), ""
+    if matcher := _compile_regex(pattern):
+        return matcher, ""
+    remark = f"[{_describe_invalid(pattern)}; it was searched as plain text.]"
+    return (lambda line: pattern in line), remark
 
 
 def _describe_invalid(pattern: str) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from difflib import SequenceMatcher
+from collections.abc import Iterator
+from difflib import SequenceMatcher, get_close_matches
 from heapq import nlargest
 from itertools import islice
 
@@ -43,7 +43,6 @@ _MAX_QUOTED_LINES = 12
 _MAX_SCANNED_LINES = 10_000
 _MAX_COMPARED_LINES = 50
 _MAX_COMPARED_LENGTH = 200
-_MIN_SIMILARITY = 0.6
 
 
 class FileText(Struct, frozen=True):
@@ -247,21 +246,15 @@ def _find_similar(lines: list[str], wanted: list[str]) -> int | None:
     longest = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
     matcher = SequenceMatcher(None, b=_trim(wanted[longest]))
 
-    def rank_by(measure: Callable[[], float]) -> Callable[[int], float]:
-        def measure_line(index: int) -> float:
-            matcher.set_seq1(_trim(lines[index]))
-            return measure()
+    def measure_upper_bound(line: str) -> float:
+        matcher.set_seq1(line)
+        return matcher.quick_ratio()
 
-        return measure_line
-
+    trimmed = [_trim(line) for line in lines[:_MAX_SCANNED_LINES]]
     # The upper bound is much faster than the ratio itself.
-    scanned = range(min(len(lines), _MAX_SCANNED_LINES))
-    candidates = nlargest(_MAX_COMPARED_LINES, scanned, key=rank_by(matcher.quick_ratio))
-    measure_similarity = rank_by(matcher.ratio)
-    best = max(candidates, key=measure_similarity, default=None)
-    if best is None or measure_similarity(best) < _MIN_SIMILARITY:
-        return None
-    return max(0, best - longest)
+    candidates = nlargest(_MAX_COMPARED_LINES, trimmed, key=measure_upper_bound)
+    best = get_close_matches(_trim(wanted[longest]), candidates, 1)
+    return max(0, trimmed.index(best[0]) - longest) if best else None
 
 
 def _trim(line: str) -> str:

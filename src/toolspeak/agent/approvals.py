@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
 import json
 import logging
 import os
@@ -22,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -32,7 +32,7 @@ from ..errors import ToolspeakError, UsageError
 from ..observe.inspector.client import InspectorClient
 from ..security.scrubbing import SecretUse
 from ..types import ToolCall
-from .concurrency import run_in_thread
+from .concurrency import call_function, run_in_thread
 from .secrets import describe_secret_use, scrub_arguments
 from .tools import AgentTool
 
@@ -115,13 +115,6 @@ class ApprovalDecision(Struct, frozen=True, kw_only=True):
     """The grant to redeem when the call runs; "" if none is needed."""
 
 
-class _ApprovalGrant(Struct, frozen=True):
-    """A yes that is not used yet."""
-
-    digest: str
-    expires_at: float
-
-
 class AuditRecord(Struct, frozen=True, kw_only=True):
     """A line of the audit log. Secrets are scrubbed from it."""
 
@@ -158,7 +151,8 @@ class Approvals:
         self._clock = clock
         self._always_allowed: dict[str, str] = {}
         """Names of the tools allowed for the session, by tool identity."""
-        self._grants: dict[str, _ApprovalGrant] = {}
+        self._grants: dict[str, tuple[str, float]] = {}
+        """By id, each yes that is not used yet: the call's digest, and when the yes expires."""
 
     @property
     def always_allowed(self) -> list[str]:
@@ -214,8 +208,7 @@ class Approvals:
         is_lasting = answer == "always" and request.can_always
         if is_lasting:
             self._always_allowed[request.tool_identity] = request.tool
-        expires_at = self._clock() + self.policy.timeout
-        self._grants[request.id] = _ApprovalGrant(request.digest, expires_at)
+        self._grants[request.id] = (request.digest, self._clock() + self.policy.timeout)
         reason = "allowed for the session" if is_lasting else "allowed once"
         return _allow("user", reason, grant_id=request.id)
 
@@ -224,10 +217,8 @@ class Approvals:
         hold for other arguments."""
         if not decision.grant_id:
             return decision.is_allowed
-        grant = self._grants.pop(decision.grant_id, None)
-        if grant is None or grant.expires_at < self._clock():
-            return False
-        return secrets.compare_digest(grant.digest, digest_call(call))
+        digest, expires_at = self._grants.pop(decision.grant_id, ("", 0.0))
+        return expires_at >= self._clock() and secrets.compare_digest(digest, digest_call(call))
 
     def record_decision(
         self, call: ToolCall, decision: ApprovalDecision, uses: tuple[SecretUse, ...] = ()
@@ -261,7 +252,8 @@ class Approvals:
         limit = asyncio.timeout(max(0.0, request.expires_at - self._clock()))
         try:
             async with limit:
-                answer = await _call_approver(self.approver, request)
+                # A blocking approver runs in a thread, since it may wait for a person.
+                answer = await call_function(self.approver, request)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -286,14 +278,6 @@ def _allow(decided_by: Decider, reason: str, grant_id: str = "") -> ApprovalDeci
 def _deny(decided_by: Decider, tool: str, reason: str) -> ApprovalDecision:
     text = f"`{tool}` was not run: {reason}."
     return ApprovalDecision(is_allowed=False, decided_by=decided_by, reason=text)
-
-
-async def _call_approver(approver: Approver, request: ApprovalRequest) -> Any:
-    """Call an approver; a blocking one runs in a thread, since it may wait for a person."""
-    if inspect.iscoroutinefunction(approver):
-        return await approver(request)
-    answer = await run_in_thread(approver, request)
-    return await answer if inspect.isawaitable(answer) else answer
 
 
 def parse_answer(typed: str) -> ApprovalAnswer:
@@ -376,6 +360,7 @@ def ask_in_inspector(
     Without `url`, that is the gateway started last on this machine; `key` is its admin key, if it
     has one."""
     inspector = InspectorClient.connect(url, key)
+    poll = partial(inspector.get, wait=_POLL_SECONDS)
 
     async def approve(request: ApprovalRequest) -> str:
         description = _describe_request(request, agent)
@@ -383,7 +368,7 @@ def ask_in_inspector(
         path = f"approvals/{posted['id']}"
         try:
             while time.time() < request.expires_at:
-                state = await run_in_thread(_poll_answer, inspector, path)
+                state = await run_in_thread(poll, path)
                 if state["answer"]:
                     return str(state["answer"])
         except BaseException:
@@ -394,10 +379,6 @@ def ask_in_inspector(
         return "no"
 
     return approve
-
-
-def _poll_answer(inspector: InspectorClient, path: str) -> Any:
-    return inspector.get(path, wait=_POLL_SECONDS)
 
 
 def _describe_request(request: ApprovalRequest, agent: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Runs work beside its consumer: a task that sends events, or a function in a thread.
+"""Runs work beside its consumer: a task that sends events, or a blocking function in a thread.
 
 channel = EventChannel()
 async for event in channel.stream(work(channel)):       work does `await channel.send(event)`
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import suppress
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -57,31 +58,33 @@ async def run_in_thread(function: Callable[..., Returned], *arguments: Any) -> R
 
     A thread pool would let one call that never ends block others and the program's exit. A
     cancelled caller leaves the thread running."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Returned] = loop.create_future()
+    future: Future[Returned] = Future()
     context = contextvars.copy_context()
 
     def run() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
         try:
-            returned = context.run(function, *arguments)
+            future.set_result(context.run(function, *arguments))
         except StopIteration as problem:
-            # A future cannot hold StopIteration.
-            error = RuntimeError(f"StopIteration: {problem}")
-            _complete(loop, future, future.set_exception, error)
+            # A coroutine cannot raise StopIteration.
+            future.set_exception(RuntimeError(f"StopIteration: {problem}"))
         except BaseException as problem:
-            _complete(loop, future, future.set_exception, problem)
-        else:
-            _complete(loop, future, future.set_result, returned)
+            future.set_exception(problem)
 
     threading.Thread(target=run, daemon=True, name=f"toolspeak {function!r}"[:60]).start()
-    return await future
+    return await asyncio.wrap_future(future)
 
 
-def _complete(
-    loop: asyncio.AbstractEventLoop,
-    future: asyncio.Future[Any],
-    set_outcome: Callable[[Any], None],
-    outcome: Any,
-) -> None:
-    with suppress(RuntimeError):  # The loop may be closed already.
-        loop.call_soon_threadsafe(lambda: None if future.done() else set_outcome(outcome))
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return True if calling `function` returns a coroutine at once, and so needs no thread."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - not whether, but how
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+async def call_function(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that is async, or else may block and runs in a thread."""
+    if is_async(function):
+        return await function(*arguments)
+    returned = await run_in_thread(function, *arguments)
+    return await returned if inspect.isawaitable(returned) else returned

@@ -16,8 +16,8 @@ from ..calls.coercion import coerce_arguments
 from ..calls.tools import Toolset
 from ..errors import ToolspeakError
 from ..types import Document, Image, Other, Text, ToolCall, ToolResult
-from .concurrency import run_in_thread
-from .tools import AgentTool, FatalToolError, InvalidArguments, ResultContent, is_async_handler
+from .concurrency import call_function, is_async, run_in_thread
+from .tools import AgentTool, FatalToolError, InvalidArguments, ResultContent
 
 log = logging.getLogger("toolspeak.agent")
 
@@ -73,12 +73,8 @@ def coerce_call(call: ToolCall, tool: AgentTool) -> tuple[ToolCall, str]:
 
 
 async def _call_handler(tool: AgentTool, arguments: dict[str, Any]) -> Any:
-    """Return the handler's value. A blocking handler runs in a thread."""
-    if is_async_handler(tool.handler):
-        returned = await tool.handler(arguments)
-    else:
-        returned = await run_in_thread(tool.handler, arguments)
-        returned = await returned if inspect.isawaitable(returned) else returned
+    """Return the handler's value; a generator's values as a list."""
+    returned = await call_function(tool.handler, arguments)
     if inspect.isasyncgen(returned):
         return [one async for one in returned]
     if inspect.isgenerator(returned):
@@ -104,7 +100,7 @@ def _find_fatal(problem: BaseException) -> FatalToolError | None:
 def _describe_timeout(tool: AgentTool, name: str, seconds: float) -> str:
     message = f"`{name}` did not finish within {seconds:g} s."
     # A thread cannot be stopped from outside.
-    return message if is_async_handler(tool.handler) else f"{message} It may still be running."
+    return message if is_async(tool.handler) else f"{message} It may still be running."
 
 
 def _describe_error(problem: BaseException) -> str:

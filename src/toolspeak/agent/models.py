@@ -12,7 +12,6 @@ to other upstreams.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -23,14 +22,11 @@ from ..engine import Attempt, ModelProfile, Pipeline, run_pipeline
 from ..errors import ToolspeakError, UpstreamError, UsageError
 from ..events import Event, Finish, Started, TextDelta, unfold
 from ..types import Capabilities, Failure, Reasoning, Reply, Request, Text, ToolCall, ToolsMode
-from .concurrency import run_in_thread
+from .concurrency import call_function
 
 if TYPE_CHECKING:
     from ..config.settings import Config
     from ..upstream.catalog import Catalog, ResolvedModel
-    from ..upstream.discovery import LocalModels
-    from ..upstream.model_call import ModelServices
-    from ..upstream.timers import Ticker
 
 ModelFunction = Callable[[Request], Any]
 """Returns text, in which calls are parsed, or a list of calls, text and reasoning, or a `Reply`."""
@@ -88,22 +84,15 @@ class FunctionModel:
     async def ask(self, request: Request, send: SendEvents) -> None:
         pipeline = Pipeline(request, [self._profile], is_streaming=False)
 
-        async def call_function(attempt: Attempt) -> None:
-            events = _read_returned(await self._call(attempt.model_request))
+        async def answer(attempt: Attempt) -> None:
+            events = _read_returned(await call_function(self._function, attempt.model_request))
             if failures := pipeline.receive(pipeline.reader.read_events(events)):
                 raise UpstreamError(next(one for one in failures if isinstance(one, Failure)))
 
         try:
-            await send(await run_pipeline(pipeline, call_function))
+            await send(await run_pipeline(pipeline, answer))
         except UpstreamError as problem:
             raise ModelFailed(problem.failure) from None
-
-    async def _call(self, request: Request) -> Any:
-        """Call the function; in a thread, if it is not a coroutine function and may block."""
-        if inspect.iscoroutinefunction(self._function):
-            return await self._function(request)
-        value = await run_in_thread(self._function, request)
-        return await value if inspect.isawaitable(value) else value
 
     async def close(self) -> None:
         """Do nothing: a function holds no connection."""
@@ -141,7 +130,7 @@ class LiveModel:
         from ..upstream.model_call import ModelCall
 
         connection = await self._open()
-        model = connection.resolve(self._polling)
+        model = _add_polling_tools(connection.resolve(), self._polling)
         call = ModelCall(connection.services, request, model, _EventSink(send))
         try:
             rest = await call.run()
@@ -166,6 +155,11 @@ class LiveModel:
             return self._connection
 
 
+def _add_polling_tools(model: ResolvedModel, polling: tuple[str, ...]) -> ResolvedModel:
+    polling = (*model.profile.polling_tools, *polling)
+    return structs.replace(model, profile=structs.replace(model.profile, polling_tools=polling))
+
+
 class _EventSink:
     """Sends only the events of a reply, not its bytes."""
 
@@ -179,41 +173,53 @@ class _EventSink:
 
 
 class _ModelConnection:
-    """The services that requests to one model need."""
+    """The services that requests to one model need. Servers are discovered only if the model is
+    not configured."""
 
-    def __init__(
-        self,
-        name: str,
-        catalog: Callable[[], Catalog],
-        local: LocalModels,
-        services: ModelServices,
-        ticker: Ticker,
-    ) -> None:
-        self.services = services
+    def __init__(self, name: str, config: Config) -> None:
+        from ..store.base import MemoryStore
+        from ..upstream.catalog import EMBEDDED, Catalog
+        from ..upstream.client import UpstreamClient
+        from ..upstream.discovery import KNOWN_SERVERS, LocalModels
+        from ..upstream.model_call import LearnedModes, ModelServices
+        from ..upstream.timers import Ticker
+
+        is_known = bool(name) and Catalog(config, os.environ).find_model(name) is not None
         self._name = name
-        self._catalog = catalog
-        self._local = local
-        self._ticker = ticker
+        self._config = config
+        self._local = LocalModels(config, () if is_known or name == EMBEDDED else KNOWN_SERVERS)
+        self._ticker = Ticker()
+        self.services = ModelServices(UpstreamClient(self._ticker), LearnedModes(MemoryStore()))
 
-    def resolve(self, polling: tuple[str, ...] = ()) -> ResolvedModel:
-        """Return the model. The embedded one has another port after a restart."""
-        catalog = self._catalog()
-        model = catalog.resolve_exact(self._name or catalog.default_model)
-        profile = structs.replace(
-            model.profile, polling_tools=(*model.profile.polling_tools, *polling)
-        )
-        return structs.replace(model, profile=profile)
+    async def open(self) -> None:
+        """Find the model, or raise `UsageError`. A server's first model is used if none is
+        named."""
+        from ..upstream.catalog import EMBEDDED
 
-    async def check(self) -> None:
-        """Raise if there is no such model. A server's first model is used if none is named."""
+        await self._local.start()
+        if self._name in ("", EMBEDDED) and self._local.load_error:
+            raise UsageError(f"there is no embedded model: {self._local.load_error}")
+        if self._name == EMBEDDED and self._local.embedded:
+            # The default model may be another one.
+            self._name = f"{EMBEDDED}/{self._local.embedded.model}"
         if self._name == f"{_SERVER}/":
             self._name += await self._find_first_model()
         self.resolve()
 
+    def resolve(self) -> ResolvedModel:
+        """Return the model. The embedded one has another port after a restart."""
+        catalog = self._read_catalog()
+        return catalog.resolve_exact(self._name or catalog.default_model)
+
+    def _read_catalog(self) -> Catalog:
+        from ..upstream.catalog import Catalog
+
+        return Catalog(self._config, os.environ, self._local.servers())
+
     async def _find_first_model(self) -> str:
         from ..upstream.discovery import list_models
 
-        endpoint = self._catalog().find_endpoint(_SERVER)
+        endpoint = self._read_catalog().find_endpoint(_SERVER)
         assert endpoint is not None
         names = await list_models(self.services.upstreams, endpoint, "/models")
         if not names:
@@ -228,46 +234,21 @@ class _ModelConnection:
 
 
 async def _open_connection(name: str, config: Config | None) -> _ModelConnection:
-    """Open a connection to a model. Servers are discovered only if its name is not configured."""
     from ..config.loading import load_config
-    from ..upstream.catalog import EMBEDDED, Catalog
-    from ..upstream.discovery import KNOWN_SERVERS, LocalModels
+    from ..upstream.catalog import EMBEDDED
 
     config = config or load_config(None, os.environ)
-    is_embedded = name in ("", EMBEDDED)
     if "://" in name:
         config, name = _add_server(config, name)
     elif name:
-        config = structs.replace(config, embedded=is_embedded)
-    is_known = bool(name) and Catalog(config, os.environ).find_model(name) is not None
-    local = LocalModels(config, () if is_known or name == EMBEDDED else KNOWN_SERVERS)
-    await local.start()
-    if is_embedded and local.load_error:
-        await local.stop()
-        raise UsageError(f"there is no embedded model: {local.load_error}")
-    if name == EMBEDDED and local.embedded:
-        # The default model may be another one.
-        name = f"{EMBEDDED}/{local.embedded.model}"
-    services, ticker = _create_services()
-    connection = _ModelConnection(
-        name, lambda: Catalog(config, os.environ, local.servers()), local, services, ticker
-    )
+        config = structs.replace(config, embedded=name == EMBEDDED)
+    connection = _ModelConnection(name, config)
     try:
-        await connection.check()
+        await connection.open()
     except BaseException:
         await connection.close()
         raise
     return connection
-
-
-def _create_services() -> tuple[ModelServices, Ticker]:
-    from ..store.base import MemoryStore
-    from ..upstream.client import UpstreamClient
-    from ..upstream.model_call import LearnedModes, ModelServices
-    from ..upstream.timers import Ticker
-
-    ticker = Ticker()
-    return ModelServices(UpstreamClient(ticker), LearnedModes(MemoryStore())), ticker
 
 
 def _add_server(config: Config, address: str) -> tuple[Config, str]:

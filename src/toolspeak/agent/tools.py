@@ -10,7 +10,7 @@ A plain function is a tool too, with the default options: it is assumed to write
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar, overload
 
@@ -135,7 +135,7 @@ def _tool_from_function(function: Callable[..., Any], path: str) -> AgentTool:
     declaration = tool_from_function(function, path, name)
     if description:
         declaration = structs.replace(declaration, description=description)
-    return AgentTool(tool=declaration, handler=_FunctionHandler(function), options=options)
+    return AgentTool(tool=declaration, handler=_build_handler(function), options=options)
 
 
 def _read_options(function: Any) -> tuple[str, str, ToolOptions]:
@@ -146,25 +146,17 @@ def _read_options(function: Any) -> tuple[str, str, ToolOptions]:
     return attached or ("", "", ToolOptions())
 
 
-class _FunctionHandler:
-    """Calls a function with a call's arguments, converted to the types of its parameters."""
+def _build_handler(function: Callable[..., Any]) -> ToolHandler:
+    """Return a handler that converts a call's arguments to the types of the parameters."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self.is_async = inspect.iscoroutinefunction(function)
-
-    def __call__(self, arguments: Mapping[str, Any]) -> Any | Awaitable[Any]:
+    def call(arguments: dict[str, Any]) -> Any:
         try:
-            positional, named = bind_arguments(self._function, arguments)
+            positional, named = bind_arguments(function, arguments)
         except UsageError as problem:
             raise InvalidArguments(str(problem)) from None
-        return self._function(*positional, **named)
+        return function(*positional, **named)
 
+    async def call_async(arguments: dict[str, Any]) -> Any:
+        return await call(arguments)
 
-def is_async_handler(handler: ToolHandler) -> bool:
-    """Return True if a handler returns a coroutine at once, and so needs no thread."""
-    if isinstance(handler, _FunctionHandler):
-        return handler.is_async
-    if inspect.iscoroutinefunction(handler):
-        return True
-    return inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004 - not whether, but how
+    return call_async if inspect.iscoroutinefunction(function) else call

@@ -73,7 +73,7 @@ class Agent:
         sampling: dict[str, float] | None = None,
         config: Config | None = None,
     ) -> None:
-        _check_arguments(max_iterations, scrub, restore, timeout, result_limit)
+        _check_arguments(max_iterations, scrub, restore)
         self._tool_sources, self._own_tools = _split_tools(tools)
         polling = tuple(one.name for one in self._own_tools if one.options.polling)
         self._create_model = partial(as_model, model, config, polling)
@@ -133,7 +133,11 @@ class Agent:
         transcript: Transcript | str | Path | None = None,
     ) -> RunResult:
         """Do the same as `run` in a program that is not asynchronous."""
-        if _has_running_loop():
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
             raise UsageError("run_sync cannot be used in async code: use `await agent.run()`")
         return asyncio.run(self.run(prompt, messages=messages, transcript=transcript))
 
@@ -252,9 +256,7 @@ async def _close(resource: Model | ToolSource) -> None:
         log.warning("cannot close %r", resource, exc_info=True)
 
 
-def _check_arguments(
-    max_iterations: int, scrub: str, restore: Any, timeout: Any, result_limit: Any
-) -> None:
+def _check_arguments(max_iterations: int, scrub: str, restore: Any) -> None:
     if max_iterations < 1:
         raise UsageError(f"Expected at least 1, got {max_iterations} - at `$.max_iterations`")
     if scrub not in get_args(ScrubMode):
@@ -262,10 +264,6 @@ def _check_arguments(
         raise UsageError(f"Expected one of {allowed}, got {scrub!r} - at `$.scrub`")
     if isinstance(restore, str):
         raise UsageError("Expected a list of tool names, got a string - at `$.restore`")
-    if timeout is not None and not isinstance(timeout, (int, float)):
-        raise UsageError(f"Expected a number, got {timeout!r} - at `$.timeout`")
-    if not isinstance(result_limit, (int, float)):
-        raise UsageError(f"Expected a number, got {result_limit!r} - at `$.result_limit`")
 
 
 def _split_tools(tools: Any) -> tuple[list[ToolSource], tuple[AgentTool, ...]]:
@@ -276,11 +274,3 @@ def _split_tools(tools: Any) -> tuple[list[ToolSource], tuple[AgentTool, ...]]:
     listed: list[Any] = list(given)
     sources = [one for one in listed if isinstance(one, ToolSource)]
     return sources, build_agent_tools(one for one in listed if not isinstance(one, ToolSource))
-
-
-def _has_running_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -47,7 +47,7 @@ async def run_tool(tool: AgentTool, call: ToolCall, timeout: float | None) -> To
             return error_result(call, _describe_timeout(tool, call.name, seconds or 0))
         # The message and the traceback may contain a secret: log neither.
         log.info("%s failed: %s", call.name, type(problem).__name__)
-        return error_result(call, f"`{call.name}` failed: {_describe_error(problem)}")
+        return error_result(call, f"`{call.name}` failed: {describe_error(problem)}")
 
 
 def error_result(call: ToolCall, message: str) -> ToolResult:
@@ -103,7 +103,7 @@ def _describe_timeout(tool: AgentTool, name: str, seconds: float) -> str:
     return message if is_async(tool.handler) else f"{message} It may still be running."
 
 
-def _describe_error(problem: BaseException) -> str:
+def describe_error(problem: BaseException) -> str:
     if isinstance(problem, ToolspeakError) and str(problem):
         # These messages are written for people; the class name adds nothing.
         return str(problem)

@@ -15,7 +15,8 @@ results, the model must answer without tools. `ToolRound` runs the calls of one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -329,24 +330,15 @@ class ToolRound:
     async def run(self) -> None:
         """Run all calls. Every call has a result afterwards, even if this is cancelled."""
         try:
-            for group in self._split_into_groups():
-                await self._run_group(group)
+            for can_run_parallel, calls in groupby(self._calls, self._can_run_parallel):
+                for group in [[*calls]] if can_run_parallel else [[call] for call in calls]:
+                    await self._run_group(group)
         finally:
             self._answer_unfinished()
 
-    def _split_into_groups(self) -> Iterator[list[ToolCall]]:
-        group: list[ToolCall] = []
-        for call in self._calls:
-            tool = self._tools.get(call.name)
-            if tool and tool.can_run_parallel:
-                group.append(call)
-                continue
-            if group:
-                yield group
-            yield [call]
-            group = []
-        if group:
-            yield group
+    def _can_run_parallel(self, call: ToolCall) -> bool:
+        tool = self._tools.get(call.name)
+        return tool is not None and tool.can_run_parallel
 
     async def _run_group(self, group: list[ToolCall]) -> None:
         """Have all calls of a group approved, then run them side by side."""

@@ -12,11 +12,12 @@ the start of a call before its tool runs.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -47,7 +48,8 @@ class Transcript:
         self.path = path
         self._messages: list[Message] = []
         self._started_ids: set[str] = set()
-        self._is_partial = False
+        self.is_partial = False
+        """True if the model's last message was interrupted."""
         self._is_locked = False
         self._truncate_at: int | None = None
         """The end of the file without a torn last line; None if no line is torn."""
@@ -72,14 +74,9 @@ class Transcript:
     @property
     def needs_reply(self) -> bool:
         """True if the model has to answer the last message."""
-        if self.pending_calls or self._is_partial:
+        if self.pending_calls or self.is_partial:
             return True
         return bool(self._messages) and self._messages[-1].role != "assistant"
-
-    @property
-    def is_partial(self) -> bool:
-        """True if the model's last message was interrupted."""
-        return self._is_partial
 
     @property
     def pending_calls(self) -> list[ToolCall]:
@@ -124,7 +121,7 @@ class Transcript:
         message = make_writable(message)
         self._write(_Line(message=message, partial=is_partial))
         self._messages.append(message)
-        self._is_partial = is_partial
+        self.is_partial = is_partial
         return message
 
     def add_user_text(self, text: str) -> None:
@@ -148,7 +145,7 @@ class Transcript:
 
     def _drop_last(self) -> None:
         self._messages.pop()
-        self._is_partial = False
+        self.is_partial = False
 
     # The file.
 
@@ -204,7 +201,7 @@ class Transcript:
             raise UsageError(f"{location} is not a transcript line: {problem}") from None
         if line.message:
             self._messages.append(line.message)
-            self._is_partial = line.partial
+            self.is_partial = line.partial
         if line.running:
             self._started_ids.add(line.running)
         if line.retracted and self._messages:
@@ -217,24 +214,10 @@ def make_writable(value: StructType) -> StructType:
         msgspec.json.encode(value)
         return value
     except UnicodeEncodeError:
-        cleaned = _replace_surrogates(msgspec.to_builtins(value))
-        return msgspec.convert(cleaned, type(value))
+        text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
+        return msgspec.convert(json.loads(text.encode("utf-8", "replace")), type(value))
     except (TypeError, ValueError, OverflowError, RecursionError) as problem:
         raise UsageError(f"the message cannot be written as JSON: {problem}") from None
-
-
-def _replace_surrogates(value: Any) -> Any:
-    match value:
-        case str():
-            return value.encode("utf-8", "replace").decode()
-        case dict():
-            return {
-                _replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()
-            }
-        case list() | tuple():
-            return [_replace_surrogates(item) for item in value]
-        case _:
-            return value
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct, structs
 
-from ...errors import ToolspeakError
 from .. import (
     Agent,
     ApprovalAnswer,
@@ -23,6 +22,7 @@ from .. import (
     parse_answer,
 )
 from ..approvals import Autonomy
+from ..execution import describe_error
 from ..secrets import ScrubMode
 from .terminal import Display, Interrupted, Keyboard
 
@@ -176,10 +176,8 @@ class ChatSession:
 
 
 def _describe_problem(problem: Exception) -> str:
-    if isinstance(problem, ModelFailed):
-        return f"The model failed: {problem}"
-    is_readable = isinstance(problem, (ToolspeakError, OSError)) and str(problem)
-    return str(problem) if is_readable else f"{type(problem).__name__}: {problem}"
+    prefix = "The model failed: " if isinstance(problem, ModelFailed) else ""
+    return prefix + describe_error(problem)
 
 
 @contextmanager

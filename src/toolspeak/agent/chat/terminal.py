@@ -9,6 +9,8 @@ import json
 import os
 import sys
 from contextlib import suppress
+from functools import cached_property
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,15 +166,13 @@ class Keyboard:
     def __init__(self, history: Path | None = None) -> None:
         self.is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         self._history = history
-        self._session: PromptSession[str] | None = None
-        self._pipe = _PipeReader()
 
     async def read_line(self) -> str | None:
         """Return the next line, or None at the end of the input."""
         if not self.is_terminal:
-            return await run_in_thread(self._pipe.read_line)
+            return await run_in_thread(_read_piped_line)
         try:
-            return await self._get_session().prompt_async(_PROMPT, handle_sigint=False)
+            return await self._session.prompt_async(_PROMPT, handle_sigint=False)
         except EOFError:
             return None
         except KeyboardInterrupt:
@@ -190,34 +190,20 @@ class Keyboard:
         except KeyboardInterrupt:
             raise Interrupted from None
 
-    def _get_session(self) -> PromptSession[str]:
-        if self._session is None:
-            from prompt_toolkit import PromptSession
-            from prompt_toolkit.history import FileHistory, InMemoryHistory
+    @cached_property
+    def _session(self) -> PromptSession[str]:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-            file = _prepare_history(self._history)
-            history = FileHistory(str(file)) if file else InMemoryHistory()
-            self._session = PromptSession(history=history)
-        return self._session
+        file = _prepare_history(self._history)
+        return PromptSession(history=FileHistory(str(file)) if file else InMemoryHistory())
 
 
-class _PipeReader:
-    """Reads lines from standard input without Python's buffer: a thread waiting in it would keep
-    its lock while the program exits."""
-
-    def __init__(self) -> None:
-        self._buffer = b""
-
-    def read_line(self) -> str | None:
-        while b"\n" not in self._buffer:
-            data = os.read(0, 65_536)
-            if not data:
-                break
-            self._buffer += data
-        if not self._buffer:
-            return None
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line.decode("utf-8", "replace").rstrip("\r")
+def _read_piped_line() -> str | None:
+    """Read a line of standard input without Python's buffer: a thread waiting in it would keep its
+    lock while the program exits."""
+    line = FileIO(0, closefd=False).readline()
+    return line.decode("utf-8", "replace").rstrip("\r\n") if line else None
 
 
 def _discard_input() -> None:

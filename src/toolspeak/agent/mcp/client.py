@@ -78,7 +78,6 @@ class McpServer:
         self._backoff = Backoff()
         self._session: McpSession | None = None
         self._is_open = False
-        self._declared: tuple[SdkTool, ...] = ()
         self._tools: tuple[AgentTool, ...] = ()
 
     @classmethod
@@ -126,10 +125,9 @@ class McpServer:
             self._is_open = True
 
     async def list_tools(self) -> tuple[AgentTool, ...]:
-        session = self._session
-        if session:
+        if self._session:
             try:
-                self._update_tools(await session.list_tools())
+                self._tools = self._build_tools(await self._session.list_tools())
             except ToolError as problem:
                 log.warning("The list of tools may be out of date: %s", problem)
         return self._tools
@@ -137,7 +135,7 @@ class McpServer:
     async def close(self) -> None:
         session, self._session = self._session, None
         self._is_open = False
-        self._tools = self._declared = ()
+        self._tools = ()
         self._backoff.reset()
         # The next `open` may be in another event loop.
         self._lock = asyncio.Lock()
@@ -146,11 +144,9 @@ class McpServer:
 
     # Tools.
 
-    def _update_tools(self, declared: tuple[SdkTool, ...]) -> None:
-        if declared is not self._declared or not self._tools:
-            names = assign_names(self.name, (tool.name for tool in declared))
-            self._tools = tuple(self._build_tool(tool, names[tool.name]) for tool in declared)
-            self._declared = declared
+    def _build_tools(self, declared: tuple[SdkTool, ...]) -> tuple[AgentTool, ...]:
+        names = assign_names(self.name, (tool.name for tool in declared))
+        return tuple(self._build_tool(tool, names[tool.name]) for tool in declared)
 
     def _build_tool(self, declared: SdkTool, name: str) -> AgentTool:
         return AgentTool(

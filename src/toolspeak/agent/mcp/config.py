@@ -87,11 +87,11 @@ def _drop_disabled(entries: Any) -> Any:
     """Remove disabled entries before anything is validated."""
     if not isinstance(entries, dict):
         return entries
-    return {name: entry for name, entry in entries.items() if not _is_disabled(entry)}
-
-
-def _is_disabled(entry: Any) -> bool:
-    return isinstance(entry, dict) and entry.get("disabled") is True
+    return {
+        name: entry
+        for name, entry in entries.items()
+        if not (isinstance(entry, dict) and entry.get("disabled") is True)
+    }
 
 
 def _build_servers(

@@ -40,6 +40,10 @@ from toolspeak.agent import (
 from toolspeak.testing import ScriptedServer
 
 
+def add_user_text(transcript: Transcript, text: str) -> None:
+    transcript.add(Message("user", (Text(text),)))
+
+
 def test_saved_transcript_equals_the_conversation(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     script = Script([Reasoning("hm"), Text("Look."), make_call("count", x=[1, "é\u2028"])], "Done.")
@@ -133,13 +137,13 @@ def test_run_after_crash_repeats_only_safe_calls(
 def test_torn_last_line_is_dropped(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "talk.jsonl"
     transcript = Transcript.load(path)
-    transcript.add_user_text("One, " + "very " * 40 + "long.")
-    transcript.add_user_text("Two, " + "very " * 40 + "long.")
+    add_user_text(transcript, "One, " + "very " * 40 + "long.")
+    add_user_text(transcript, "Two, " + "very " * 40 + "long.")
     path.write_bytes(path.read_bytes()[:-cut])
     again = Transcript.load(path)
     kept = 2 if cut == 1 else 1
     assert len(again.messages) == kept
-    again.add_user_text("Three.")
+    add_user_text(again, "Three.")
     assert len(Transcript.load(path).messages) == kept + 1
 
 
@@ -153,7 +157,7 @@ def test_file_without_transcript_is_rejected(tmp_path: Path) -> None:
 
 def test_results_follow_the_order_of_their_calls(tmp_path: Path) -> None:
     transcript = Transcript.load(tmp_path / "talk.jsonl")
-    transcript.add_user_text("Go.")
+    add_user_text(transcript, "Go.")
     transcript.add(
         Message("assistant", (make_call("f", "a"), make_call("f", "b"), make_call("f", "c")))
     )
@@ -202,16 +206,16 @@ def test_lone_surrogates_are_replaced(where: str | None, tmp_path: Path) -> None
 def test_full_disk_leaves_the_transcript_intact(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     transcript = Transcript.load(path)
-    transcript.add_user_text("one")
+    add_user_text(transcript, "one")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, limits[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
-            transcript.add_user_text("x" * 500)
+            add_user_text(transcript, "x" * 500)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    transcript.add_user_text("three")
+    add_user_text(transcript, "three")
     assert len(transcript.messages) == 2
     assert Transcript.load(path).messages == transcript.messages
 
@@ -232,7 +236,7 @@ def test_interrupted_answer_is_generated_again(tmp_path: Path) -> None:
 def test_interrupted_answer_is_kept_before_a_new_prompt(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     transcript = Transcript.load(path)
-    transcript.add_user_text("Hi.")
+    add_user_text(transcript, "Hi.")
     transcript.add(Message("assistant", (Text("Let me "),)), is_partial=True)
     script = Script("Sure.")
     make_agent(script).run_sync("Stop that.", transcript=path)

@@ -196,7 +196,7 @@ class AgentLoop:
         self._last_text, self._stop_reason = reply.text, reply.stop_reason
         if is_complete:
             parts = _prefer_native_calls(self._add_echoed_calls(reply))
-            parts = _make_ids_unique(parts, self._transcript.call_ids)
+            parts = _make_ids_unique(parts, {call.id for call in self._transcript.calls})
             if not can_call:
                 parts = tuple(part for part in parts if not isinstance(part, ToolCall))
         else:

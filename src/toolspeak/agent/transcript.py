@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import UsageError
-from ..types import Message, Text, ToolCall, ToolResult
+from ..types import Message, ToolCall, ToolResult
 
 StructType = TypeVar("StructType", bound=Struct)
 
@@ -47,6 +47,9 @@ class Transcript:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self._messages: list[Message] = []
+        """Without those that hold results."""
+        self._results: dict[str, ToolResult] = {}
+        """By call id: they may arrive in any order, and after other messages."""
         self._started_ids: set[str] = set()
         self.is_partial = False
         """True if the model's last message was interrupted."""
@@ -68,28 +71,34 @@ class Transcript:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """All messages; results directly follow their calls, in the calls' order."""
-        return tuple(_order_results(self._messages))
+        """All messages; results directly follow their calls, in the calls' order, as APIs
+        require."""
+        return tuple(self._list_messages())
+
+    def _list_messages(self) -> Iterator[Message]:
+        for message in self._messages:
+            yield message
+            for call in _list_calls(message):
+                if result := self._results.get(call.id):
+                    yield Message("tool", (result,))
 
     @property
     def needs_reply(self) -> bool:
         """True if the model has to answer the last message."""
-        if self.pending_calls or self.is_partial:
-            return True
-        return bool(self._messages) and self._messages[-1].role != "assistant"
+        if not self._messages:
+            return False
+        last = self._messages[-1]
+        is_answer = last.role == "assistant" and not _list_calls(last) and not self.is_partial
+        return not is_answer or bool(self.pending_calls)
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        return [call for message in self._messages for call in _list_calls(message)]
 
     @property
     def pending_calls(self) -> list[ToolCall]:
         """The calls without a result."""
-        parts = [part for message in self._messages for part in message.parts]
-        answered = {part.call_id for part in parts if isinstance(part, ToolResult)}
-        calls = (part for part in parts if isinstance(part, ToolCall))
-        return [call for call in calls if call.id not in answered]
-
-    @property
-    def call_ids(self) -> set[str]:
-        parts = (part for message in self._messages for part in message.parts)
-        return {part.id for part in parts if isinstance(part, ToolCall)}
+        return [call for call in self.calls if call.id not in self._results]
 
     def was_started(self, call: ToolCall) -> bool:
         """Return True if the call may have run, even if it has no result."""
@@ -97,8 +106,7 @@ class Transcript:
 
     def is_latest(self, call: ToolCall) -> bool:
         """Return True if the call is in the last message that is not a result."""
-        latest = next((one for one in reversed(self._messages) if one.role != "tool"), None)
-        return latest is not None and call in latest.parts
+        return call in self._messages[-1].parts
 
     @contextmanager
     def lock(self) -> Generator[None]:
@@ -120,12 +128,15 @@ class Transcript:
         """Append a message, and return it as it was written."""
         message = make_writable(message)
         self._write(_Line(message=message, partial=is_partial))
-        self._messages.append(message)
-        self.is_partial = is_partial
+        self._append(message, is_partial)
         return message
 
-    def add_user_text(self, text: str) -> None:
-        self.add(Message("user", (Text(text),)))
+    def _append(self, message: Message, is_partial: bool) -> None:
+        results = (part for part in message.parts if isinstance(part, ToolResult))
+        self._results |= {result.call_id: result for result in results}
+        if message.role != "tool":
+            self._messages.append(message)
+        self.is_partial = is_partial
 
     def add_result(self, result: ToolResult) -> ToolResult:
         """Append a result, and return it as it was written."""
@@ -200,8 +211,7 @@ class Transcript:
         except msgspec.MsgspecError as problem:
             raise UsageError(f"{location} is not a transcript line: {problem}") from None
         if line.message:
-            self._messages.append(line.message)
-            self.is_partial = line.partial
+            self._append(line.message, line.partial)
         if line.running:
             self._started_ids.add(line.running)
         if line.retracted and self._messages:
@@ -247,16 +257,5 @@ def _lock_file(path: Path | None) -> Generator[int]:
         os.close(descriptor)
 
 
-def _order_results(messages: list[Message]) -> Iterable[Message]:
-    """Move results directly behind their calls, in the calls' order, as APIs require. They are
-    recorded in the order in which they arrived, possibly after other messages."""
-    results: dict[str, ToolResult] = {}
-    for message in messages:
-        found = (part for part in message.parts if isinstance(part, ToolResult))
-        results |= {result.call_id: result for result in found}
-    for message in messages:
-        if message.role != "tool":
-            yield message
-        calls = (part for part in message.parts if isinstance(part, ToolCall))
-        answers = (results[call.id] for call in calls if call.id in results)
-        yield from (Message("tool", (result,)) for result in answers)
+def _list_calls(message: Message) -> list[ToolCall]:
+    return [part for part in message.parts if isinstance(part, ToolCall)]

@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_args, runtime_checkable
 
@@ -75,8 +74,7 @@ class Agent:
     ) -> None:
         _check_arguments(max_iterations, scrub, restore)
         self._tool_sources, self._own_tools = _split_tools(tools)
-        polling = tuple(one.name for one in self._own_tools if one.options.polling)
-        self._create_model = partial(as_model, model, config, polling)
+        self.model = model
         self.instructions = instructions
         self.max_iterations = max_iterations
         self.approvals = approval if isinstance(approval, Approvals) else Approvals(approval)
@@ -88,6 +86,8 @@ class Agent:
         )
         self._max_tokens = max_tokens
         self._sampling = sampling or {}
+        self._config = config
+        self._polling = tuple(one.name for one in self._own_tools if one.options.polling)
         self._resources: dict[asyncio.AbstractEventLoop, _AgentResources] = {}
         """One per event loop that uses the agent."""
 
@@ -166,14 +166,17 @@ class Agent:
                     async for event in events:
                         yield event
 
-    async def check_model(self) -> None:
-        """Raise if the model does not exist or cannot be loaded."""
-        model = self._create_model()
-        try:
-            if isinstance(model, LiveModel):
-                await model.check()
-        finally:
-            await model.close()
+    async def use_model(self, model: str) -> None:
+        """Continue with another model. If it does not exist, raise and change nothing."""
+        resources = self._resources[asyncio.get_running_loop()]
+        new = LiveModel(model, self._config, self._polling)
+        await new.check()
+        old, resources.model = resources.model, new
+        self.model = model
+        await _close(old)
+
+    def _create_model(self) -> Model:
+        return as_model(self.model, self._config, self._polling)
 
     # For the loop.
 
@@ -241,11 +244,14 @@ class _AgentResources:
     async def _open(self) -> None:
         async with AsyncExitStack() as stack:
             self.model = self._create_model()
-            stack.push_async_callback(_close, self.model)
+            stack.push_async_callback(self._close_model)
             for source in self._sources:
                 await source.open()
                 stack.push_async_callback(_close, source)
             self._stack = stack.pop_all()
+
+    async def _close_model(self) -> None:
+        await _close(self.model)
 
 
 async def _close(resource: Model | ToolSource) -> None:

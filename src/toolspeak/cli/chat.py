@@ -58,27 +58,22 @@ def _add_approval_arguments(parser: CommandParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..agent import Transcript
-    from ..agent.chat import ChatSession, ChatSettings, Display, Keyboard
+    from ..agent import Agent, Transcript
+    from ..agent.chat import ChatSession, Display, Keyboard
 
-    settings = ChatSettings(
-        model=options.model,
-        tools=_build_tools(options),
-        instructions=options.instructions,
+    agent = Agent(
+        options.model,
+        _build_tools(options),
+        options.instructions,
         max_iterations=options.max_iterations,
+        approval=_build_approvals(options),
         scrub=options.scrub,
         config=ConfigSource(options, open_status_console()).read_config(),
     )
     transcript = Transcript.load(options.transcript)
     transcript.create_file()
-    session = ChatSession(
-        settings,
-        _build_approvals(options),
-        transcript,
-        Display(Console(highlight=False)),
-        Keyboard(_history_file()),
-    )
-    asyncio.run(session.run())
+    display, keyboard = Display(Console(highlight=False)), Keyboard(_history_file())
+    asyncio.run(ChatSession(agent, transcript, display, keyboard).run())
     return 0
 
 

@@ -1,6 +1,6 @@
 """The terminal chat behind `toolspeak chat`."""
 
-from .session import ChatSession, ChatSettings
+from .session import ChatSession
 from .terminal import Display, Keyboard
 
-__all__ = ["ChatSession", "ChatSettings", "Display", "Keyboard"]
+__all__ = ["ChatSession", "Display", "Keyboard"]

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from msgspec import Struct, structs
 
@@ -16,18 +16,13 @@ from .. import (
     Agent,
     ApprovalAnswer,
     ApprovalRequest,
-    Approvals,
     ModelFailed,
     Transcript,
     parse_answer,
 )
 from ..approvals import Autonomy
 from ..execution import describe_error
-from ..secrets import ScrubMode
 from .terminal import Display, Interrupted, Keyboard
-
-if TYPE_CHECKING:
-    from ...config.settings import Config
 
 _MODES: tuple[Autonomy, ...] = get_args(Autonomy)
 _MODE_DESCRIPTIONS = {
@@ -37,79 +32,39 @@ _MODE_DESCRIPTIONS = {
 }
 
 
-class ChatSettings(Struct, frozen=True, kw_only=True):
-    """The settings of a session's agent."""
-
-    model: str = ""
-    """The default model if empty."""
-    tools: tuple[Any, ...] = ()
-    instructions: str = ""
-    max_iterations: int = 10
-    scrub: ScrubMode = "model"
-    config: Config | None = None
-
-
 class ChatSession:
     """One user, one agent, one conversation at a time."""
 
     def __init__(
         self,
-        settings: ChatSettings,
-        approvals: Approvals,
+        agent: Agent,
         transcript: Transcript,
         display: Display,
         keyboard: Keyboard,
     ) -> None:
-        self.settings = settings
-        self.approvals = approvals
+        self.agent = agent
         self.transcript = transcript
         self.display = display
-        self.agent: Agent
         self.is_over = False
         self._keyboard = keyboard
         self._running_task: asyncio.Task[None] | None = None
 
-    def _create_agent(self, settings: ChatSettings) -> Agent:
-        return Agent(
-            settings.model,
-            settings.tools,
-            settings.instructions,
-            max_iterations=settings.max_iterations,
-            approval=self.approvals,
-            scrub=settings.scrub,
-            config=settings.config,
-        )
-
     async def run(self) -> None:
         """Read and handle lines until the user leaves."""
-        if self._keyboard.is_terminal and self.approvals.approver is None:
-            self.approvals.approver = self._ask_user
-        self.agent = self._create_agent(self.settings)
-        await self.agent.__aenter__()
-        try:
+        if self._keyboard.is_terminal and self.agent.approvals.approver is None:
+            self.agent.approvals.approver = self._ask_user
+        async with self.agent:
             await self._show_greeting()
             if self.transcript.needs_reply:
                 await self._run_interruptible(self._run_agent(None))
             while not self.is_over and (line := await self._read_line()) is not None:
                 await self._handle_line(line)
-        finally:
-            await self.agent.__aexit__()
-
-    async def use_model(self, name: str) -> None:
-        """Continue with another model; if it does not exist, raise and change nothing."""
-        settings = structs.replace(self.settings, model=name)
-        agent = self._create_agent(settings)
-        await agent.check_model()
-        # Close first: both agents use the same MCP servers.
-        await self.agent.__aexit__()
-        self.agent, self.settings = agent, settings
-        await agent.__aenter__()
 
     async def _show_greeting(self) -> None:
         tools = await self.agent.list_tools()
         count = f"{len(tools)} tools" if len(tools) != 1 else "1 tool"
-        model = self.settings.model or "default model"
-        mode = self.approvals.policy.autonomy
+        model = self.agent.model or "default model"
+        mode = self.agent.approvals.policy.autonomy
         self.display.print_line(
             f"{model}, {count}, approval: {mode}. Type /help for commands.", "dim"
         )
@@ -227,7 +182,7 @@ async def _show_tools(session: ChatSession, _: str) -> None:
         session.display.print_line("There are no tools. Add some with --files, --shell or --mcp.")
     rows: list[tuple[str, str]] = []
     for tool in tools.values():
-        decision = session.approvals.decide_by_policy(tool)
+        decision = session.agent.approvals.decide_by_policy(tool)
         rule = "asks" if decision is None else "allowed" if decision.is_allowed else "denied"
         description = tool.tool.description.strip().partition("\n")[0]
         rows.append((tool.name, f"[{rule}] {description}"))
@@ -235,7 +190,7 @@ async def _show_tools(session: ChatSession, _: str) -> None:
 
 
 async def _set_mode(session: ChatSession, argument: str) -> None:
-    approvals = session.approvals
+    approvals = session.agent.approvals
     chosen = next((one for one in _MODES if one == argument), None)
     if argument and chosen is None:
         session.display.print_line(
@@ -255,10 +210,10 @@ async def _set_model(session: ChatSession, name: str) -> None:
     if name:
         session.display.start_waiting()
         try:
-            await session.use_model(name)
+            await session.agent.use_model(name)
         finally:
             session.display.stop_waiting()
-    session.display.print_line(f"The model is {session.settings.model or 'the default model'}.")
+    session.display.print_line(f"The model is {session.agent.model or 'the default model'}.")
 
 
 async def _save_transcript(session: ChatSession, name: str) -> None:

@@ -21,7 +21,7 @@ from ..types import Message, Request, Text, ToolChoice
 from .approvals import ApprovalPolicy, Approvals, Autonomy
 from .concurrency import EventChannel
 from .events import AgentEvent, RunFinished, RunResult
-from .loop import AgentLoop, Prompt, ToolSettings
+from .loop import AgentLoop, Prompt
 from .models import LiveModel, Model, ModelLike, SendEvents, as_model
 from .secrets import ScrubMode, SecretFilter
 from .tools import AgentTool, build_agent_tools
@@ -78,12 +78,9 @@ class Agent:
         self.instructions = instructions
         self.max_iterations = max_iterations
         self.approvals = approval if isinstance(approval, Approvals) else Approvals(approval)
-        self.settings = ToolSettings(
-            approvals=self.approvals,
-            secrets=SecretFilter(scrub, frozenset(restore)),
-            timeout=timeout,
-            result_limit=result_limit,
-        )
+        self.secrets = SecretFilter(scrub, frozenset(restore))
+        self.timeout = timeout
+        self.result_limit = result_limit
         self._max_tokens = max_tokens
         self._sampling = sampling or {}
         self._config = config

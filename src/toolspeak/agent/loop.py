@@ -20,7 +20,7 @@ from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from ..calls.drafts import CallKey, call_key, new_call_id
 from ..calls.tools import Toolset
@@ -44,7 +44,7 @@ from ..types import (
     ToolResult,
     Usage,
 )
-from .approvals import ECHO_FLAG, ApprovalDecision, Approvals, copy_call, is_echoed
+from .approvals import ECHO_FLAG, ApprovalDecision, copy_call, is_echoed
 from .events import (
     AgentEvent,
     ApprovalRequested,
@@ -57,7 +57,6 @@ from .events import (
 )
 from .execution import coerce_call, error_result, limit_content, run_tool, unknown_tool_result
 from .models import ModelFailed
-from .secrets import SecretFilter
 from .tools import AgentTool, FatalToolError
 from .transcript import Transcript
 
@@ -219,7 +218,7 @@ class AgentLoop:
         return (*others, *map(_flag_echo, parsed))
 
     async def _run_calls(self, calls: Sequence[ToolCall], tools: dict[str, AgentTool]) -> None:
-        tool_round = ToolRound(calls, tools, self._agent.settings, self._transcript, self._emit)
+        tool_round = ToolRound(self._agent, calls, tools, self._transcript, self._emit)
         await tool_round.run()
         self._round_outcomes.append(tool_round.outcome)
 
@@ -287,32 +286,22 @@ def _as_message(prompt: Prompt) -> Message:
             return Message("user", tuple(prompt))
 
 
-class ToolSettings(Struct, frozen=True, kw_only=True):
-    """The settings with which an agent runs its tools."""
-
-    approvals: Approvals
-    secrets: SecretFilter
-    timeout: float | None = 120.0
-    result_limit: int = 60_000
-    """Characters of a result that the model receives."""
-
-
 class ToolRound:
     """Runs the calls of one turn. Calls of tools that may run in parallel and follow each other
     run side by side; any other call runs alone, in its place."""
 
     def __init__(
         self,
+        agent: Agent,
         calls: Sequence[ToolCall],
         tools: dict[str, AgentTool],
-        settings: ToolSettings,
         transcript: Transcript,
         emit: Callable[[ToolEvent], Awaitable[None]],
     ) -> None:
         # Copies, so that no call can be changed between its approval and its execution.
         self._calls = [copy_call(call) for call in calls]
         self._tools = tools
-        self._settings = settings
+        self._agent = agent
         self._transcript = transcript
         self._emit = emit
         self._results: dict[str, ToolResult] = {}
@@ -385,7 +374,7 @@ class ToolRound:
 
     async def _decide(self, call: ToolCall, tool: AgentTool) -> ApprovalDecision:
         """Decide by policy or ask the approver. Every decision is recorded."""
-        approvals, uses = self._settings.approvals, self._settings.secrets.find_uses(call)
+        approvals, uses = self._agent.approvals, self._agent.secrets.find_uses(call)
         decision = approvals.decide_by_policy(tool, uses, is_echo=is_echoed(call))
         if decision is None:
             request = approvals.build_request(call, tool, uses)
@@ -396,7 +385,7 @@ class ToolRound:
 
     async def _redeem_approval(self, call: ToolCall, decision: ApprovalDecision) -> bool:
         """Return True if the decision still holds at the moment of execution."""
-        approvals = self._settings.approvals
+        approvals = self._agent.approvals
         if approvals.redeem(decision, call):
             return True
         reason = f"`{call.name}` was not run: its approval expired or was for another call."
@@ -423,17 +412,17 @@ class ToolRound:
         await self._deliver_result(call, result, perf_counter() - started)
 
     async def _execute(self, tool: AgentTool, call: ToolCall) -> ToolResult:
-        arguments = self._settings.secrets.restore_arguments(call)
+        arguments = self._agent.secrets.restore_arguments(call)
         restored = structs.replace(call, arguments=arguments)
-        return await run_tool(tool, copy_call(restored), self._settings.timeout)
+        return await run_tool(tool, copy_call(restored), self._agent.timeout)
 
     async def _deliver_result(
         self, call: ToolCall, result: ToolResult, seconds: float = 0.0
     ) -> None:
         """Scrub a result, shorten it, store it and emit it. It is scrubbed first: half a secret
         would not be recognized."""
-        for_model, for_display = await self._settings.secrets.scrub_result(call, result)
-        content = limit_content(for_model.content, self._settings.result_limit)
+        for_model, for_display = await self._agent.secrets.scrub_result(call, result)
+        content = limit_content(for_model.content, self._agent.result_limit)
         stored = self._store_result(structs.replace(for_model, content=content))
         await self._emit(ToolCallFinished(copy_call(call), stored, for_display.text, seconds))
 

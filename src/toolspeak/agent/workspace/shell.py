@@ -21,8 +21,6 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
-from msgspec import Struct
-
 from ...security.scrubbing import scrub
 from .folder import WorkspaceError
 
@@ -45,21 +43,14 @@ _SECRET_NAME = re.compile(
 _NOT_SECRET = frozenset({"OLDPWD"})
 
 
-class CommandResult(Struct, frozen=True):
-    output: str
-    exit_code: int | None
-    """None if the command was killed after its timeout; negative: the signal that ended it."""
-
-
-async def run_command(
-    command: str, folder: str, timeout: float, variables: Mapping[str, str]
-) -> CommandResult:
-    """Run a command in a folder. It is also killed if this is cancelled.
+async def run_command(command: str, folder: str, timeout: float) -> str:
+    """Run a command in a folder and return its output and how it ended. It is also killed if this
+    is cancelled.
 
     asyncio's subprocesses are not used: cancelling while one starts would wait for everything that
     it has started."""
     mark = f"{_MARK}_{secrets.token_hex(16)}"
-    process = _start_process(command, folder, {**remove_secrets(variables), mark: "1"})
+    process = _start_process(command, folder, {**remove_secrets(os.environ), mark: "1"})
     output = OutputBuffer()
     reader = threading.Thread(target=_read_output, args=(process, output), daemon=True)
     reader.start()
@@ -68,7 +59,17 @@ async def run_command(
     finally:
         _kill(process.pid, mark)
         await asyncio.to_thread(_wait_for_output, process, reader)
-    return CommandResult(output.text(), exit_code)
+    text = output.text()
+    line_break = "\n" if text and not text.endswith("\n") else ""
+    return f"{text}{line_break}[{_describe_end(exit_code, timeout)}]"
+
+
+def _describe_end(exit_code: int | None, timeout: float) -> str:
+    if exit_code is None:
+        return f"Killed after {timeout:g} s with everything it started."
+    if exit_code < 0:
+        return f"Ended by signal {-exit_code}."
+    return f"Exit code {exit_code}."
 
 
 async def _wait_for_end(process: subprocess.Popen[bytes], timeout: float) -> int | None:

@@ -13,7 +13,7 @@ from typing import Annotated
 from ..tools import AgentTool, build_agent_tools, tool
 from .folder import ConfinedFolder, WorkspaceError, open_folder, read_content
 from .search import list_files, search_files
-from .shell import CommandResult, run_command
+from .shell import run_command
 from .text import decode_text, edit_file, format_page
 
 SHELL = "shell"
@@ -95,17 +95,4 @@ class Workspace:
         look like secrets. Its background processes end with it."""
         if not timeout > 0:
             raise WorkspaceError(f"Expected seconds above 0, got {timeout:g} - at `$.timeout`")
-        seconds = min(timeout, MAX_SECONDS)
-        result = await run_command(command, self._folder.root, seconds, os.environ)
-        return _format_result(result, seconds)
-
-
-def _format_result(result: CommandResult, seconds: float) -> str:
-    output = result.output
-    if output and not output.endswith("\n"):
-        output += "\n"
-    if result.exit_code is None:
-        return f"{output}[Killed after {seconds:g} s with everything it started.]"
-    if result.exit_code < 0:
-        return f"{output}[Ended by signal {-result.exit_code}.]"
-    return f"{output}[Exit code {result.exit_code}.]"
+        return await run_command(command, self._folder.root, min(timeout, MAX_SECONDS))

@@ -164,7 +164,8 @@ class Agent:
                         yield event
 
     async def use_model(self, model: str) -> None:
-        """Continue with another model. If it does not exist, raise and change nothing."""
+        """Let an open agent continue with another model. If it does not exist, raise and change
+        nothing."""
         resources = self._resources[asyncio.get_running_loop()]
         new = LiveModel(model, self._config, self._polling)
         await new.check()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -54,8 +54,9 @@ def error_result(call: ToolCall, message: str) -> ToolResult:
     return ToolResult(call_id=call.id, name=call.name, content=message, is_error=True)
 
 
-def unknown_tool_result(call: ToolCall, tools: Toolset) -> ToolResult:
-    names = ", ".join(tools.suggest_names(call.name))
+def unknown_tool_result(call: ToolCall, tools: Mapping[str, AgentTool]) -> ToolResult:
+    toolset = Toolset([one.tool for one in tools.values()])
+    names = ", ".join(toolset.suggest_names(call.name))
     advice = f"Similar tools: {names}." if names else "You have no tools."
     return error_result(call, f"There is no tool {call.name!r}. {advice}")
 

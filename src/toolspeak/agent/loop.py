@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from ..calls.drafts import CallKey, call_key, new_call_id
-from ..calls.tools import Toolset
 from ..dialects import Parser
 from ..engine.offered_tools import OfferedTools
 from ..engine.outcome import Outcome, classify_reply
@@ -320,8 +319,11 @@ class ToolRound:
         """Run all calls. Every call has a result afterwards, even if this is cancelled."""
         try:
             for can_run_parallel, calls in groupby(self._calls, self._can_run_parallel):
-                for group in [[*calls]] if can_run_parallel else [[call] for call in calls]:
-                    await self._run_group(group)
+                if can_run_parallel:
+                    await self._run_group([*calls])
+                else:
+                    for call in calls:
+                        await self._run_group([call])
         finally:
             self._answer_unfinished()
 
@@ -352,8 +354,7 @@ class ToolRound:
         await self._emit(ToolCallRequested(copy_call(call)))
         tool = self._tools.get(call.name)
         if tool is None:
-            toolset = Toolset([one.tool for one in self._tools.values()])
-            await self._deliver_result(call, unknown_tool_result(call, toolset))
+            await self._deliver_result(call, unknown_tool_result(call, self._tools))
             return None
         call, problem = coerce_call(call, tool)
         if problem := problem or self._find_unknown_outcome(call, tool):

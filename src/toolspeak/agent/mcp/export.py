@@ -18,7 +18,6 @@ from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 
 from ... import __version__
-from ...calls.tools import Toolset
 from ...types import ToolCall, ToolResult
 from ..execution import coerce_call, error_result, run_tool, unknown_tool_result
 from ..tools import AgentTool
@@ -62,7 +61,7 @@ def create_server(
 async def _run_call(tools: Mapping[str, AgentTool], call: ToolCall) -> ToolResult:
     tool = tools.get(call.name)
     if tool is None:
-        return unknown_tool_result(call, Toolset([one.tool for one in tools.values()]))
+        return unknown_tool_result(call, tools)
     # Models often write lists and numbers as strings.
     call, problem = coerce_call(call, tool)
     return error_result(call, problem) if problem else await run_tool(tool, call, _CALL_TIMEOUT)

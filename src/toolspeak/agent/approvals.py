@@ -32,7 +32,7 @@ from ..errors import ToolspeakError, UsageError
 from ..observe.inspector.client import InspectorClient
 from ..security.scrubbing import SecretUse
 from ..types import ToolCall
-from .concurrency import call_function, run_in_thread
+from .concurrency import call_function, is_being_cancelled, run_in_thread
 from .secrets import describe_secret_use, scrub_arguments
 from .tools import AgentTool
 
@@ -255,8 +255,7 @@ class Approvals:
                 # A blocking approver runs in a thread, since it may wait for a person.
                 answer = await call_function(self.approver, request)
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if is_being_cancelled():
                 raise
             return "no", "the request was withdrawn"
         except Exception:

@@ -88,3 +88,10 @@ async def call_function(function: Callable[..., Any], *arguments: Any) -> Any:
         return await function(*arguments)
     returned = await run_in_thread(function, *arguments)
     return await returned if inspect.isawaitable(returned) else returned
+
+
+def is_being_cancelled() -> bool:
+    """Return True if the current task is cancelled; otherwise a `CancelledError` comes from the
+    work that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

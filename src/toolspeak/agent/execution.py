@@ -16,7 +16,7 @@ from ..calls.coercion import coerce_arguments
 from ..calls.tools import Toolset
 from ..errors import ToolspeakError
 from ..types import Document, Image, Other, Text, ToolCall, ToolResult
-from .concurrency import call_function, is_async, run_in_thread
+from .concurrency import call_function, is_async, is_being_cancelled, run_in_thread
 from .tools import AgentTool, FatalToolError, InvalidArguments, ResultContent
 
 log = logging.getLogger("toolspeak.agent")
@@ -37,7 +37,7 @@ async def run_tool(tool: AgentTool, call: ToolCall, timeout: float | None) -> To
         return error_result(call, f"`{call.name}` was not run: {problem}")
     except asyncio.CancelledError:
         # Either this task is being cancelled, or the tool raised the exception itself.
-        if _is_being_cancelled():
+        if is_being_cancelled():
             raise
         return error_result(call, f"`{call.name}` failed: it was cancelled.")
     except (Exception, SystemExit) as problem:
@@ -81,11 +81,6 @@ async def _call_handler(tool: AgentTool, arguments: dict[str, Any]) -> Any:
     if inspect.isgenerator(returned):
         return await run_in_thread(list, returned)
     return returned
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _find_fatal(problem: BaseException) -> FatalToolError | None:

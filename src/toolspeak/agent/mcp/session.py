@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from ... import __version__
 from ..._util import encode_json
 from ...types import Document, Image, Text
-from ..tools import ToolError
+from ..tools import ResultContent, ToolError
 from .transports import (
     HttpEndpoint,
     McpEndpoint,
@@ -42,7 +42,6 @@ from .transports import (
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 Response = TypeVar("Response")
-McpContent = str | tuple[Text | Image | Document, ...]
 _RETRY_ADVICE = "Try again, or continue without it."
 _UNKNOWN_SESSION = (sdk.INVALID_REQUEST, sdk.CONNECTION_CLOSED)
 """Error codes that, with HTTP 400, mean that the server does not know the session."""
@@ -126,7 +125,7 @@ class McpSession:
             self._open_calls -= 1
 
     @staticmethod
-    def read_content(result: sdk.CallToolResult) -> McpContent:
+    def read_content(result: sdk.CallToolResult) -> ResultContent:
         """Return the content of a result, as plain text where it is only text.
 
         An error reported by the server is raised as `ToolError` with the server's own text."""
@@ -160,22 +159,19 @@ class McpSession:
                     await self._tool_list.read(client)
                     self._scope.deadline = math.inf
                     self._client = client
+                    self._ready.set()
                     group.start_soon(self._tool_list.watch, client)
-                    await self._wait_for_end()
-                    group.cancel_scope.cancel()
+                    try:
+                        await self._ended.wait()
+                    finally:
+                        # Calls that fail because of the end must see it.
+                        self._ended.set()
+                        group.cancel_scope.cancel()
         except Exception as problem:
             self._problem = _find_root_error(problem)
         finally:
             self._ended.set()
             self._ready.set()
-
-    async def _wait_for_end(self) -> None:
-        self._ready.set()
-        try:
-            await self._ended.wait()
-        finally:
-            # Calls that fail because of the end must see it.
-            self._ended.set()
 
     def _create_client(self) -> Client:
         if isinstance(self._endpoint, StdioEndpoint):

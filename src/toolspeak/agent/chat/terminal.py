@@ -171,24 +171,14 @@ class Keyboard:
         """Return the next line, or None at the end of the input."""
         if not self.is_terminal:
             return await run_in_thread(_read_piped_line)
-        try:
-            return await self._session.prompt_async(_PROMPT, handle_sigint=False)
-        except EOFError:
-            return None
-        except KeyboardInterrupt:
-            raise Interrupted from None
+        return await _prompt_user(self._session, _PROMPT)
 
     async def read_answer(self, prompt: str) -> str:
         """Return the answer to a question, which is kept out of the history; "" at Ctrl-D."""
         from prompt_toolkit import PromptSession
 
         _discard_input()
-        try:
-            return await PromptSession[str]().prompt_async(prompt, handle_sigint=False)
-        except EOFError:
-            return ""
-        except KeyboardInterrupt:
-            raise Interrupted from None
+        return await _prompt_user(PromptSession(), prompt) or ""
 
     @cached_property
     def _session(self) -> PromptSession[str]:
@@ -197,6 +187,16 @@ class Keyboard:
 
         file = _prepare_history(self._history)
         return PromptSession(history=FileHistory(str(file)) if file else InMemoryHistory())
+
+
+async def _prompt_user(session: PromptSession[str], prompt: str) -> str | None:
+    """Return what is typed, or None at Ctrl-D."""
+    try:
+        return await session.prompt_async(prompt, handle_sigint=False)
+    except EOFError:
+        return None
+    except KeyboardInterrupt:
+        raise Interrupted from None
 
 
 def _read_piped_line() -> str | None:

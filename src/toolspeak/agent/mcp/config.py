@@ -16,20 +16,20 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from ...config.document import ConfigDocument, ConfigError, ConfigProblem, join_path
 from ...errors import UsageError
 from .client import McpServer, name_prefix
+from .transports import HttpEndpoint, StdioEndpoint, check_headers
 
 _SERVER_KEYS = ("mcpServers", "servers")
 _ENV_REFERENCE = re.compile(r"\$\{env:(\w+)\}")
 """`${NAME}` as Cursor and VS Code write it."""
 _NonEmpty = Annotated[str, Meta(min_length=1)]
 _Scalar = str | int | float | bool
-_Settings = TypeVar("_Settings", bound=Struct)
 
 
 class _Entry(Struct, kw_only=True):
@@ -46,11 +46,19 @@ class _StdioEntry(_Entry, kw_only=True):
     env: dict[str, _Scalar] = {}
     cwd: _NonEmpty | None = None
 
+    def build_endpoint(self) -> StdioEndpoint:
+        cwd = str(Path(self.cwd).expanduser()) if self.cwd else None
+        env = _as_strings(self.env)
+        return StdioEndpoint(command=self.command, args=self.args, env=env, cwd=cwd)
+
 
 class _HttpEntry(_Entry, kw_only=True):
     url: _NonEmpty
     type: Literal["http", "streamable-http", "streamableHttp"] = "http"
     headers: dict[str, _Scalar] = {}
+
+    def build_endpoint(self) -> HttpEndpoint:
+        return HttpEndpoint(url=self.url, headers=check_headers(_as_strings(self.headers)))
 
 
 def load_servers(
@@ -123,24 +131,17 @@ def _build_server(
     if problem := _find_problem(entry):
         document.add_problems(ConfigProblem(problem, path))
         return None
-    if "url" in entry:
-        http = _convert_entry(document, _HttpEntry, entry, path)
-        headers, options = _as_strings(http.headers), _override(options, http)
-        try:
-            return McpServer.http(name, http.url, headers=headers, **options)
-        except UsageError as problem:
-            document.add_problems(ConfigProblem(str(problem), f"{path}.headers"))
-            return None
-    stdio = _convert_entry(document, _StdioEntry, entry, path)
-    cwd = Path(stdio.cwd).expanduser() if stdio.cwd else None
-    env, options = _as_strings(stdio.env), _override(options, stdio)
-    return McpServer.stdio(name, stdio.command, stdio.args, env=env, cwd=cwd, **options)
-
-
-def _override(options: dict[str, Any], entry: _Entry) -> dict[str, Any]:
-    """Return the common options with those that an entry sets itself."""
-    own = {"required": entry.required, "trust_hints": entry.trustHints}
-    return {**options, **{key: value for key, value in own.items() if value is not None}}
+    kind = _HttpEntry if "url" in entry else _StdioEntry
+    # Other fields belong to other programs.
+    known = {key: value for key, value in entry.items() if key in kind.__struct_fields__}
+    settings = document.build_settings(kind, known, path)
+    own = {"required": settings.required, "trust_hints": settings.trustHints}
+    options = {**options, **{key: value for key, value in own.items() if value is not None}}
+    try:
+        return McpServer(name, settings.build_endpoint(), **options)
+    except UsageError as problem:
+        document.add_problems(ConfigProblem(str(problem), f"{path}.headers"))
+        return None
 
 
 def _find_problem(entry: Any) -> str:
@@ -152,14 +153,6 @@ def _find_problem(entry: Any) -> str:
     if ("url" in entry) == ("command" in entry):
         return "Expected either `command` or `url`"
     return ""
-
-
-def _convert_entry(
-    document: ConfigDocument, kind: type[_Settings], entry: dict[str, Any], path: str
-) -> _Settings:
-    """Convert the fields of an entry that `kind` knows; others belong to other programs."""
-    known = {key: value for key, value in entry.items() if key in kind.__struct_fields__}
-    return document.build_settings(kind, known, path)
 
 
 def _as_strings(values: dict[str, _Scalar]) -> dict[str, str]:

@@ -231,7 +231,8 @@ async def notify_at_end(
 
 
 class _NotifyingStream:
-    """A read stream that calls `on_end` at its end."""
+    """A read stream that calls `on_end` when the SDK leaves it: at its end, and before the calls
+    that still wait for a response fail."""
 
     def __init__(
         self, stream: ReadStream[SessionMessage | Exception], on_end: Callable[[], None]
@@ -242,19 +243,13 @@ class _NotifyingStream:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._on_end()
-            raise
+    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
+        return self._stream
 
     async def __aenter__(self) -> Self:
         await self._stream.__aenter__()
         return self
 
     async def __aexit__(self, *error: Any) -> bool | None:
+        self._on_end()
         return await self._stream.__aexit__(*error)

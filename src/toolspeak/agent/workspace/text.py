@@ -70,8 +70,6 @@ def decode_text(content: FileContent) -> FileText:
         size = f"{len(content.data):,} bytes"
         raise WorkspaceError(f"{escape_path(content.path)} is not text ({size} of binary data).")
     original = content.data.decode("utf-8", "surrogateescape")
-    if "\r\n" not in original:
-        return FileText(content.path, original, original, [])
     breaks = enumerate(re.finditer("\r\n", original))
     shortened = [match.start() - index for index, match in breaks]
     return FileText(content.path, original, original.replace("\r\n", "\n"), shortened)

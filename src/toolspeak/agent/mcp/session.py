@@ -74,7 +74,11 @@ class McpSession:
 
     @property
     def is_alive(self) -> bool:
-        return self._client is not None and not self._ended.is_set()
+        return self._live_client is not None
+
+    @property
+    def _live_client(self) -> Client | None:
+        return None if self._ended.is_set() else self._client
 
     async def open(self) -> None:
         """Connect and read the list of tools; raise `ServerNotStarted` if that fails."""
@@ -104,19 +108,20 @@ class McpSession:
     async def list_tools(self) -> tuple[sdk.Tool, ...]:
         """Return the server's tools. The server is asked only if they may have changed and it can
         be expected to answer."""
-        is_stale = self.is_alive and not self._tool_list.is_current and not self._is_suspect
-        if self._client and is_stale:
-            await self._await_response(self._tool_list.read(self._client), self._startup_timeout)
+        client = self._live_client
+        if client and not self._tool_list.is_current and not self._is_suspect:
+            await self._await_response(self._tool_list.read(client), self._startup_timeout)
         return self._tool_list.tools
 
     async def call_tool(
         self, tool: str, arguments: dict[str, Any], timeout: float | None
     ) -> sdk.CallToolResult:
-        if self._client is None or not self.is_alive:
+        client = self._live_client
+        if client is None:
             raise RequestNotSent(f"{self._label} has ended")
         self._open_calls += 1
         try:
-            response = self._client.call_tool(tool, _make_sendable(arguments))
+            response = client.call_tool(tool, _make_sendable(arguments))
             return await self._await_response(response, timeout)
         except asyncio.CancelledError:
             self._is_suspect = True
@@ -140,10 +145,11 @@ class McpSession:
     async def is_usable(self) -> bool:
         """Return True if calls can be made. A suspect server is checked first, unless other calls
         are still waiting for it."""
-        if not self._is_suspect or self._open_calls or not self.is_alive or not self._client:
-            return self.is_alive
+        client = self._live_client
+        if client is None or not self._is_suspect or self._open_calls:
+            return client is not None
         try:
-            await self._await_response(self._tool_list.read(self._client), _CHECK_TIMEOUT)
+            await self._await_response(self._tool_list.read(client), _CHECK_TIMEOUT)
         except ToolError:
             return False
         self._is_suspect = False
@@ -262,27 +268,23 @@ class ToolList:
 
     def __init__(self) -> None:
         self.tools: tuple[sdk.Tool, ...] = ()
-        self._is_stale = True
+        self.is_current = False
         self._is_notified = True
         """The server announces changes."""
-
-    @property
-    def is_current(self) -> bool:
-        return self._is_notified and not self._is_stale
 
     async def read(self, client: Client) -> None:
         """Read all pages. Of two tools with the same name the first counts."""
         # First, because the list may change again while it is read.
-        self._is_stale = False
+        self.is_current = self._is_notified
         try:
             self.tools = await _read_pages(client) if client.server_capabilities.tools else ()
         except BaseException:
-            self._is_stale = True
+            self.is_current = False
             raise
 
     async def on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, sdk.ToolListChangedNotification):
-            self._is_stale = True
+            self.is_current = False
 
     async def watch(self, client: Client) -> None:
         """Subscribe to changes: servers of the newer protocol announce them only on request. If
@@ -291,17 +293,16 @@ class ToolList:
         is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
         if not (capability and capability.list_changed and is_modern):
             return
-        self._is_notified = False
+        # The list may change before the subscription.
+        self.is_current = self._is_notified = False
         try:
             async with client.listen(tools_list_changed=True) as changes:
-                # The list may have changed before the subscription.
-                self._is_stale = True
                 self._is_notified = bool(changes.honored.tools_list_changed)
                 async for _ in changes:
-                    self._is_stale = True
+                    self.is_current = False
         except (MCPError, RuntimeError, TimeoutError):
             pass
-        self._is_notified = False
+        self.is_current = self._is_notified = False
 
 
 async def _read_pages(client: Client) -> tuple[sdk.Tool, ...]:

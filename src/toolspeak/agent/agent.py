@@ -168,7 +168,7 @@ class Agent:
         nothing."""
         resources = self._resources[asyncio.get_running_loop()]
         new = LiveModel(model, self._config, self._polling)
-        await new.check()
+        await new.open()
         old, resources.model = resources.model, new
         self.model = model
         await _close(old)

@@ -129,7 +129,7 @@ class LiveModel:
     async def ask(self, request: Request, send: SendEvents) -> None:
         from ..upstream.model_call import ModelCall
 
-        connection = await self._open()
+        connection = await self.open()
         model = _add_polling_tools(connection.resolve(), self._polling)
         call = ModelCall(connection.services, request, model, _EventSink(send))
         try:
@@ -139,16 +139,13 @@ class LiveModel:
         await call.learn(call.fold(rest))
         await send(rest)
 
-    async def check(self) -> None:
-        """Raise `UsageError` if there is no such model. Loads the embedded model."""
-        await self._open()
-
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection:
             await connection.close()
 
-    async def _open(self) -> _ModelConnection:
+    async def open(self) -> _ModelConnection:
+        """Connect to the model, or raise `UsageError` if it does not exist."""
         async with self._lock:
             if self._connection is None:
                 self._connection = await _open_connection(self.name, self._config)

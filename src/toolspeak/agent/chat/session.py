@@ -8,7 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -24,8 +24,7 @@ from ..approvals import Autonomy
 from ..execution import describe_error
 from .terminal import Display, Interrupted, Keyboard
 
-_MODES: tuple[Autonomy, ...] = get_args(Autonomy)
-_MODE_DESCRIPTIONS = {
+_MODES: dict[Autonomy, str] = {
     "full": "every call runs",
     "read_only": "calls that may change something are denied, all others run",
     "ask": "you are asked before each call, unless you answered always",
@@ -200,7 +199,7 @@ async def _set_mode(session: ChatSession, argument: str) -> None:
     if chosen:
         approvals.policy = structs.replace(approvals.policy, autonomy=chosen)
     mode = approvals.policy.autonomy
-    session.display.print_line(f"{mode}: {_MODE_DESCRIPTIONS[mode]}")
+    session.display.print_line(f"{mode}: {_MODES[mode]}")
     if approvals.always_allowed and mode == "ask":
         allowed = ", ".join(approvals.always_allowed)
         session.display.print_line(f"always allowed in this session: {allowed}")

@@ -38,7 +38,7 @@ from .form_attempt import (
 from .json_bodies import read_json_arguments
 from .markers import marker_set
 from .tagged_parameters import parse_attributes
-from .template import InvalidBody, NotRenderable, ParsedArguments
+from .template import InvalidBody, NotRenderable, ParsedArguments, render_argument
 from .text_buffer import COMPLETE, NEED_MORE, BracketScanner, Reading, TextBuffer
 
 _MAX_GAP_LENGTH = 256
@@ -246,20 +246,18 @@ def render_brace_map(arguments: Mapping[str, Any], quote: str) -> str:
     """Render a map with unquoted keys."""
     entries: list[str] = []
     for key, value in arguments.items():
-        text = f"{key}:{_render_brace_value(value, quote)}"
         if not _BRACE_KEY.fullmatch(key):
             raise NotRenderable(key, f"a parameter named {key!r}")
-        if not _brace_map_reads_back(text, {key: value}, quote):
-            raise NotRenderable(key, f"{quote} inside a value")
-        entries.append(text)
-    return "{" + ",".join(entries) + "}"
-
-
-def _brace_map_reads_back(text: str, arguments: dict[str, Any], quote: str) -> bool:
-    try:
-        return json_equal(parse_brace_map("{" + text + "}", quote, {})[0], arguments)
-    except InvalidBody:
-        return False
+        spelling = f"{{{key}:{_render_brace_value(value, quote)}}}"
+        written = render_argument(
+            key,
+            value,
+            [spelling],
+            lambda text: parse_brace_map(text, quote, {}),
+            f"{quote} inside a value",
+        )
+        entries.append(written[1:-1])
+    return f"{{{','.join(entries)}}}"
 
 
 def _render_brace_value(value: Any, quote: str) -> str:
@@ -280,13 +278,7 @@ def _render_brace_value(value: Any, quote: str) -> str:
 
 def parse_attribute_arguments(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
     """Parse `city="Oslo" days="3"`."""
-    declared = get_properties(schema)
-    repairs: list[str] = []
-    arguments = {
-        key: parse_text_value(word, declared.get(key), schema, repairs)
-        for key, word in parse_attributes(text).items()
-    }
-    return arguments, tuple(dict.fromkeys(repairs))
+    return _type_arguments(parse_attributes(text), schema)
 
 
 def parse_bare_input(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
@@ -294,7 +286,6 @@ def parse_bare_input(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
     text = text.strip()
     if text.lower() in _NO_INPUT:
         return {}, ()
-    declared = get_properties(schema)
     key = _only_parameter(schema)
     if not key:
         raise InvalidBody("the input is not a JSON object")
@@ -303,8 +294,7 @@ def parse_bare_input(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
         if text.startswith(quote) and text.endswith(quote) and inside and quote not in inside:
             text = inside.strip("\n") if quote == "```" else inside
             break
-    repairs = ["bare-input"]
-    return {key: parse_text_value(text, declared[key], schema, repairs)}, tuple(repairs)
+    return _type_arguments({key: text}, schema, "bare-input")
 
 
 def _only_parameter(schema: Mapping[str, Any]) -> str:
@@ -321,19 +311,16 @@ def parse_perl_map(text: str, schema_of: Callable[[str], Mapping[str, Any]]) -> 
     if head is None or not text.rstrip().endswith("}"):
         return CallDraft(problem="this is not a map of a tool and its arguments")
     name, body = head["name"], text[head.end() :].rstrip("} \t\r\n")
-    schema = schema_of(name)
-    declared = get_properties(schema)
-    arguments: dict[str, Any] = {}
-    repairs: list[str] = []
+    texts: dict[str, str] = {}
     for match in _PERL_ARGUMENT.finditer(body):
         key, word = match["key"], match["word"]
-        if key in arguments:
+        if key in texts:
             return CallDraft(name, problem=f"the argument {key!r} is given several times")
-        word = unescape(word[1:-1]) if word[0] in "\"'" else word
-        arguments[key] = parse_text_value(word, declared.get(key), schema, repairs)
+        texts[key] = unescape(word[1:-1]) if word[0] in "\"'" else word
     if _PERL_ARGUMENT.sub("", body).strip(" ,\t\r\n"):
         return CallDraft(name, problem="the arguments cannot be read")
-    return CallDraft(name, arguments, repairs=tuple(dict.fromkeys(repairs)))
+    arguments, repairs = _type_arguments(texts, schema_of(name))
+    return CallDraft(name, arguments, repairs=repairs)
 
 
 def parse_program(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
@@ -356,10 +343,7 @@ def is_complete_program(program: str) -> bool:
 def parse_key_value(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
     """Parse `key>value`."""
     key, _, value = text.partition(">")
-    repairs: list[str] = []
-    return {key: parse_text_value(value, get_properties(schema).get(key), schema, repairs)}, tuple(
-        repairs
-    )
+    return _type_arguments({key: value}, schema)
 
 
 def render_key_value(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
@@ -381,16 +365,16 @@ def parse_yaml(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
     if _nests_too_deeply(text):
         raise InvalidBody("the arguments are nested too deeply")
     inside = strip_code_fence(text)
-    repairs = [] if inside is text else ["code-fence"]
+    repairs = () if inside is text else ("code-fence",)
     try:
         value = yaml.load(inside, Loader=_TextLoader)  # noqa: S506 - it makes nothing but text
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         raise InvalidBody(f"the arguments are not valid YAML: {error}") from None
     if value in (None, ""):
-        return {}, tuple(repairs)
+        return {}, repairs
     if not isinstance(value, dict):
         raise InvalidBody("the arguments are not a map")
-    return _apply_types(value, schema, schema, repairs), tuple(dict.fromkeys(repairs))
+    return _type_arguments(value, schema, *repairs)
 
 
 def _nests_too_deeply(text: str) -> bool:
@@ -401,6 +385,15 @@ def _nests_too_deeply(text: str) -> bool:
         if depth > MAX_DEPTH:
             return True
     return False
+
+
+def _type_arguments(
+    texts: Mapping[str, Any], schema: Mapping[str, Any], *repairs: str
+) -> ParsedArguments:
+    """Return the arguments with the types of the schema; the values, or their items, are texts."""
+    all_repairs = list(repairs)
+    typed = _apply_types(texts, schema, schema, all_repairs)
+    return typed, tuple(dict.fromkeys(all_repairs))
 
 
 def _apply_types(value: Any, schema: Any, root: Mapping[str, Any], repairs: list[str]) -> Any:
@@ -421,13 +414,8 @@ def render_yaml(arguments: Mapping[str, Any], schema: Mapping[str, Any], closer:
     written: list[str] = []
     for key, value in arguments.items():
         text = yaml.safe_dump({key: value}, allow_unicode=True, sort_keys=False, width=1 << 30)
-        try:
-            same = json_equal(parse_yaml(text, schema)[0], {key: value})
-        except InvalidBody:
-            same = False
-        if not same or closer in text:
-            raise NotRenderable(
-                key, f"the value of {key!r} so that it parses back to the same value"
-            )
-        written.append(text)
+        spellings = [text] if closer not in text else []
+        written.append(
+            render_argument(key, value, spellings, lambda text: parse_yaml(text, schema))
+        )
     return "".join(written)

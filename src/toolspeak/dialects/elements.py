@@ -14,7 +14,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..calls.json_values import json_equal
 from ..calls.schema import (
     allowed_types,
     format_text_value,
@@ -25,7 +24,7 @@ from ..calls.schema import (
 )
 from .form_attempt import Body, BodyReading, FormAttempt, Header, read_to_closer
 from .tagged_parameters import unwrap_arguments
-from .template import Dialect, InvalidBody, NotRenderable, ParsedArguments
+from .template import Dialect, InvalidBody, ParsedArguments, render_argument
 
 _NAME = r"([A-Za-z_][\w.\-]*)"
 _ITEM = "item"
@@ -153,15 +152,15 @@ def render_elements(
     """
     written: list[str] = []
     for key, value in arguments.items():
-        for spelling in _list_spellings(value, dialect):
-            text = _render_element(key, spelling, dialect)
-            if closer not in text and _reads_back(text, key, value, dialect, schema):
-                written.append(text)
-                break
-        else:
-            raise NotRenderable(
-                key, f"the value of {key!r} so that it parses back to the same value"
+        elements = (
+            _render_element(key, spelling, dialect) for spelling in _list_spellings(value, dialect)
+        )
+        spellings = (text for text in elements if closer not in text)
+        written.append(
+            render_argument(
+                key, value, spellings, lambda text: parse_elements(text, dialect, schema)
             )
+        )
     return "".join(written)
 
 
@@ -188,12 +187,3 @@ def _render_nested(value: Any, dialect: Dialect) -> str:
             _render_element(_ITEM, _render_nested(item, dialect), dialect) for item in value
         )
     return format_text_value(value)
-
-
-def _reads_back(
-    text: str, key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]
-) -> bool:
-    try:
-        return json_equal(parse_elements(text, dialect, schema)[0], {key: value})
-    except InvalidBody:
-        return False

@@ -24,7 +24,7 @@ from .argument_bodies import render_brace_map, render_key_value, render_yaml
 from .elements import render_elements
 from .markers import get_dialect
 from .python_calls import FUNCTION_NAME, render_python_call
-from .tagged_parameters import fill_tag, render_parameters
+from .tagged_parameters import render_parameters
 from .template import (
     CODE_SLOTS,
     JSON_SLOTS,
@@ -33,11 +33,8 @@ from .template import (
     RESULT_INSTRUCTION,
     SEVERAL_CALLS_INTRODUCTION,
     Dialect,
-    LiteralText,
     NotRenderable,
-    Slot,
-    TagTemplate,
-    parse_template,
+    fill_template,
 )
 
 _NAME = re.compile(r"[A-Za-z_$@*/][\w.\-:/$@*]*")
@@ -50,6 +47,8 @@ _MAX_FREEFORM_LENGTH = 4000
 _SHOWN_DEPTH = 2
 _MOST_CHOICES = 6
 _CODE_SEPARATORS = {"python": ", ", "statements": "\n", "semicolons": "; "}
+_SEVERAL_CALLS = {"list", "lines", "echo", "content", *_CODE_SEPARATORS}
+"""The bodies that hold all calls of a reply."""
 _NESTING = MAX_DEPTH - 10
 """The deepest arguments: the dialect adds some levels around them."""
 
@@ -66,13 +65,11 @@ def render_calls(
         raise Unrepresentable(dialect.name, "$[1]", "more than one call in a reply")
     for index, call in enumerate(calls):
         _check_call(dialect, index, call)
-    template = dialect.call_templates[0]
-    if _holds_several(template):
-        written = _render_form(dialect, template, 0, calls, schemas)
+    if dialect.forms[0].body in _SEVERAL_CALLS:
+        written = _render_form(dialect, 0, calls, schemas)
     else:
         written = dialect.separator.join(
-            _render_form(dialect, template, index, [call], schemas)
-            for index, call in enumerate(calls)
+            _render_form(dialect, index, [call], schemas) for index, call in enumerate(calls)
         )
     before, _, after = dialect.wrapper_template.partition("$calls")
     return f"{before}{written}{after}"
@@ -202,42 +199,32 @@ _SAMPLE_FORMATS = {
     "uri": "https://example.com",
     "uuid": "0b5e7c1a-4f2d-4c8e-9a6b-3d1f5e7a9c20",
 }
-_SAMPLE_TEXTS = {
-    "command": "ls",
-    "path": "notes.txt",
-    "file": "notes.txt",
-    "filename": "notes.txt",
-    "url": "https://example.com",
-    "city": "Oslo",
-    "location": "Oslo",
-    "place": "Oslo",
-    "country": "Norway",
-    "timezone": "Europe/Oslo",
-    "query": "weather in Oslo",
-    "question": "How is the weather in Oslo?",
-    "pattern": "TODO",
-    "date": "2026-01-31",
-    "time": "09:00",
-    "start": "2026-01-31T09:00:00Z",
-    "end": "2026-01-31T10:00:00Z",
-    "email": "ada@example.com",
-    "to": "ada@example.com",
-    "recipient": "ada@example.com",
-    "name": "Ada",
-    "user": "Ada",
-    "title": "Meeting notes",
-    "subject": "Meeting notes",
-    "body": "The meeting is at nine",
-    "message": "The meeting is at nine",
-    "content": "The meeting is at nine",
-    "text": "The meeting is at nine",
-    "language": "en",
-    "currency": "EUR",
-    "unit": "celsius",
-    "id": "42",
-    "sql": "SELECT 1",
-    "code": "print(1)",
+_WORDS_OF_SAMPLES = {
+    "ls": "command",
+    "notes.txt": "path file filename",
+    "https://example.com": "url",
+    "Oslo": "city location place",
+    "Norway": "country",
+    "Europe/Oslo": "timezone",
+    "weather in Oslo": "query",
+    "How is the weather in Oslo?": "question",
+    "TODO": "pattern",
+    "2026-01-31": "date",
+    "09:00": "time",
+    "2026-01-31T09:00:00Z": "start",
+    "2026-01-31T10:00:00Z": "end",
+    "ada@example.com": "email to recipient",
+    "Ada": "name user",
+    "Meeting notes": "title subject",
+    "The meeting is at nine": "body message content text",
+    "en": "language",
+    "EUR": "currency",
+    "celsius": "unit",
+    "42": "id",
+    "SELECT 1": "sql",
+    "print(1)": "code",
 }
+_SAMPLE_TEXTS = {word: text for text, words in _WORDS_OF_SAMPLES.items() for word in words.split()}
 """Texts for parameters by a word of their name: weak models copy what they are shown."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
@@ -306,36 +293,21 @@ def _check_call(dialect: Dialect, index: int, call: ToolCall) -> None:
         raise Unrepresentable(dialect.name, f"{path}.arguments", "arguments nested so deeply")
 
 
-def _holds_several(template: str) -> bool:
-    return any(
-        isinstance(part, Slot)
-        and part.kind in {"list", "lines", "echo", "content", *_CODE_SEPARATORS}
-        for part in parse_template(template)
-    )
-
-
 def _render_form(
     dialect: Dialect,
-    template: str,
     index: int,
     calls: Sequence[ToolCall],
     schemas: Mapping[str, dict[str, Any]],
 ) -> str:
-    call = calls[0]
-    header = _render_header(dialect, index, call.id, call.name)
-    words = {"name": call.name, "id": call.id, "index": str(index + 1), "header": header}
-    written: list[str] = []
-    for part in parse_template(template):
-        match part:
-            case LiteralText():
-                written.append(part.text)
-            case TagTemplate():
-                written.append(fill_tag(part, words))
-            case Slot(kind) if kind in words:
-                written.append(words[kind])
-            case Slot(kind):
-                written.append(_render_body(dialect, kind, index, calls, schemas))
-    return "".join(written)
+    call, kind = calls[0], dialect.forms[0].body
+    words = {
+        "name": call.name,
+        "id": call.id,
+        "index": str(index + 1),
+        "header": _render_header(dialect, index, call.id, call.name),
+        kind: _render_body(dialect, kind, index, calls, schemas),
+    }
+    return fill_template(dialect.call_templates[0], words)
 
 
 def _render_header(dialect: Dialect, index: int, identity: str, name: str) -> str:

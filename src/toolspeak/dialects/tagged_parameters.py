@@ -34,12 +34,13 @@ from .template import (
     Dialect,
     InvalidBody,
     LiteralText,
-    NotRenderable,
     ParsedArguments,
     Slot,
     TagTemplate,
     TemplatePart,
+    fill_template,
     parse_template,
+    render_argument,
     split_markers,
 )
 from .text_buffer import COMPLETE, NEED_MORE, Reading
@@ -497,66 +498,33 @@ def render_parameters(
 def _render_param(key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]) -> str:
     """Render one parameter, in the first spelling that parses to the same value."""
     text = format_text_value(value)
-    hints = {"string": "true" if isinstance(value, str) else "false", "type": _type_hint(value)}
-    spellings = [text, f"\n{text}\n"]
+    kind = json_type(value)
+    words = {
+        "key": key,
+        "string": "true" if isinstance(value, str) else "false",
+        "type": "number" if kind == "integer" else kind,
+    }
+    values = [text, f"\n{text}\n"]
     if dialect.allows_cdata and CDATA_CLOSE not in text:
-        spellings.append(f"{CDATA_OPEN}{text}{CDATA_CLOSE}")
-    for spelling in spellings:
-        written = _fill_parameter(dialect.parameter_template, key, spelling, hints)
-        if _parameter_reads_back(written, key, value, dialect, schema):
-            return written
-    raise NotRenderable(key, _explain_failure(key, text, dialect))
+        values.append(f"{CDATA_OPEN}{text}{CDATA_CLOSE}")
+    spellings = (
+        fill_template(dialect.parameter_template, {**words, "value": spelling})
+        for spelling in values
+    )
+    closer = parameter_format(dialect).value_closer
+    return render_argument(
+        key,
+        value,
+        (written for written in spellings if _ends_at_closer(written, dialect)),
+        lambda written: parse_parameters(written, dialect, schema),
+        f"{closer} inside a value" if closer and closer in text else "",
+    )
 
 
-def _type_hint(value: Any) -> str:
-    return "number" if json_type(value) == "integer" else json_type(value)
-
-
-def _fill_parameter(template: str, key: str, value: str, hints: Mapping[str, str]) -> str:
-    words = {**hints, "key": key, "value": value}
-    written: list[str] = []
-    for part in parse_template(template):
-        match part:
-            case LiteralText():
-                written.append(part.text)
-            case TagTemplate():
-                written.append(fill_tag(part, words))
-            case Slot():
-                written.append(words[part.kind])
-    return "".join(written)
-
-
-def fill_tag(tag: TagTemplate, words: Mapping[str, str]) -> str:
-    text = tag.text
-    for _, slot in tag.attributes:
-        text = text.replace(f"${slot}", html.escape(words[slot]).replace("&#x27;", "'"))
-    return text
-
-
-def _parameter_reads_back(
-    written: str, key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]
-) -> bool:
-    """Return whether the text parses to this value if more parameters and the closer follow."""
-    params = parameter_format(dialect)
+def _ends_at_closer(written: str, dialect: Dialect) -> bool:
+    """Return whether a call that ends with this parameter is found to end there."""
     form = dialect.forms[0]
-    scanner = ParameterScanner(params, form.closer, form.all_closers)
+    scanner = ParameterScanner(parameter_format(dialect), form.closer, form.all_closers)
     whole = f"{written}{form.closer}{''.join(form.all_closers[1:])}"
-    if scanner.step(whole, 0) != len(written) + len(form.closer) or scanner.state != COMPLETE:
-        return False
-    try:
-        found = list(split_parameters(written, params, get_properties(schema)))
-    except InvalidBody:
-        return False
-    if not key or len(found) != 1 or found[0][0] != key:
-        return False
-    _, text, hints, _ = found[0]
-    back = decode_value(text, get_properties(schema).get(key), schema, hints, dialect, [])
-    whole, _ = unwrap_arguments({key: back}, get_properties(schema), ())
-    return json_equal(back, value) and json_equal(whole, {key: back})
-
-
-def _explain_failure(key: str, text: str, dialect: Dialect) -> str:
-    closes = parameter_format(dialect).value_closer
-    if closes and closes in text:
-        return f"{closes} inside a value"
-    return f"the value of {key!r} so that it parses back to the same value"
+    end = scanner.step(whole, 0)
+    return scanner.state == COMPLETE and end == len(written) + len(form.closer)

@@ -13,13 +13,16 @@ reads the slots between them; white space around markers does not matter. The at
 
 from __future__ import annotations
 
+import html
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 from typing import Literal as OneOf
 
 from msgspec import Struct
+
+from ..calls.json_values import json_equal
 
 Evidence = OneOf["marker", "whole", "prose"]
 ParsedArguments = tuple[dict[str, Any], tuple[str, ...]]
@@ -112,6 +115,45 @@ def parse_template(template: str) -> tuple[TemplatePart, ...]:
     if end < len(template):
         found.append(LiteralText(template[end:]))
     return tuple(found)
+
+
+def fill_template(template: str, words: Mapping[str, str]) -> str:
+    """Replace the slots of a template by their words, escaped where they are attributes."""
+    written: list[str] = []
+    for part in parse_template(template):
+        match part:
+            case LiteralText(text):
+                written.append(text)
+            case Slot(kind):
+                written.append(words[kind])
+            case TagTemplate(_, attributes, text):
+                for _, slot in attributes:
+                    word = html.escape(words[slot]).replace("&#x27;", "'")
+                    text = text.replace(f"${slot}", word)
+                written.append(text)
+    return "".join(written)
+
+
+def render_argument(
+    key: str,
+    value: Any,
+    spellings: Iterable[str],
+    parse: Callable[[str], ParsedArguments],
+    reason: str = "",
+) -> str:
+    """Return the first spelling of an argument that `parse` reads back as `{key: value}`.
+
+    Raises `NotRenderable` with the `reason` if there is none.
+    """
+    for text in spellings:
+        try:
+            if json_equal(parse(text)[0], {key: value}):
+                return text
+        except InvalidBody:
+            pass
+    raise NotRenderable(
+        key, reason or f"the value of {key!r} so that it parses back to the same value"
+    )
 
 
 class JsonKeys(Struct, frozen=True):

@@ -26,11 +26,8 @@ from ..calls.schema import get_properties, get_required, parse_text_value, resol
 from .form_attempt import (
     NO_BODY,
     Body,
-    BodyReading,
     FormAttempt,
-    FoundCall,
     Header,
-    parse_body,
     read_fence,
     read_to_closer,
     skip_extra_brackets,
@@ -43,7 +40,6 @@ from .text_buffer import COMPLETE, NEED_MORE, BracketScanner, Reading, TextBuffe
 
 _MAX_GAP_LENGTH = 256
 _MAX_STEP_LENGTH = 40
-_LINE_END = re.compile(r"\n")
 _OPEN_FENCE = re.compile(r"\s*(?:`+\w*\s*)?")
 _NEXT_STEP = re.compile(r"\n\*{0,4}(?:Observation|Thought|Action|Final Answer)\b")
 _JSON_KEY = re.compile(r'\{\s*+("|\Z)')
@@ -66,7 +62,7 @@ _BRACKET = re.compile(r"[\[\]{}]")
 _BRACE_KEY = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’<>]+""")
 
 
-def read_brace_map(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
+def read_brace_map(attempt: FormAttempt, header: Header) -> Reading[Body]:
     """Read a map with unquoted keys; with quoted keys it is JSON."""
     buffer, form = attempt.buffer, attempt.form
     if (yield from buffer.peek()) not in ("{", "("):
@@ -88,7 +84,7 @@ def read_brace_map(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
     def parse(body: str, schema: Mapping[str, Any]) -> ParsedArguments:
         return parse_brace_map(body, quote, schema, close=state != COMPLETE)
 
-    yield parse_body(attempt, header, buffer.held_text()[start:], parse)
+    attempt.add_body(header, buffer.held_text()[start:], parse)
     yield from skip_extra_brackets(attempt)
     return Body()
 
@@ -104,23 +100,19 @@ def _is_json_next(buffer: TextBuffer) -> Reading[bool]:
         yield
 
 
-def read_key_value(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
+def read_key_value(attempt: FormAttempt, header: Header) -> Reading[Body]:
     """Read a JSON object, or one parameter to the end of the line."""
     buffer = attempt.buffer
     if (yield from buffer.peek()) == "{":
         return (yield from read_json_arguments(attempt, header))
-    start = buffer.held_length()
-    found = yield from buffer.read_through(_LINE_END, 1)
-    line = buffer.held_text()[start:].removesuffix(found)
-    if found:
-        buffer.seek(start + len(line))
+    line, _ = yield from buffer.read_until_marker(marker_set(("\n",)))
     if not _KEY_VALUE.match(line):
         return NO_BODY
-    yield parse_body(attempt, header, line, parse_key_value)
+    attempt.add_body(header, line, parse_key_value)
     return Body()
 
 
-def read_bare_input(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
+def read_bare_input(attempt: FormAttempt, header: Header) -> Reading[Body]:
     """Read a JSON object, or bare text for a tool with only one parameter."""
     buffer, form = attempt.buffer, attempt.form
     start = buffer.held_length()
@@ -137,39 +129,34 @@ def read_bare_input(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
     text = buffer.held_text()[start:]
     if not found and (form.closer or _OPEN_FENCE.fullmatch(text)):
         return NO_BODY
-    yield parse_body(attempt, header, text, parse_bare_input)
+    attempt.add_body(header, text, parse_bare_input)
     return Body()
 
 
-def read_attributes(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
+def read_attributes(attempt: FormAttempt, header: Header) -> Reading[Body]:
     """Read the arguments as attributes: `city="Oslo" days="3"`, perhaps with the tag's end."""
-    buffer = attempt.buffer
-    start = buffer.held_length()
-    found = yield from buffer.read_through_marker(marker_set(("<", "\n")))
-    text = buffer.held_text()[start:].removesuffix(found)
-    buffer.seek(start + len(text))
+    text, found = yield from attempt.buffer.read_until_marker(marker_set(("<", "\n")))
     if found != "<" or not _ATTRIBUTE_LIST.fullmatch(text):
         return NO_BODY
-    yield parse_body(attempt, header, text, parse_attribute_arguments)
+    attempt.add_body(header, text, parse_attribute_arguments)
     return Body()
 
 
-def read_perl_map(attempt: FormAttempt, _: Header) -> BodyReading[Body]:
+def read_perl_map(attempt: FormAttempt, _: Header) -> Reading[Body]:
     """Read a map with arrows."""
     buffer, form = attempt.buffer, attempt.form
     yield from buffer.read_space()
     start = buffer.held_length()
     if (yield from buffer.peek()) != "{":
         return NO_BODY
-    found = yield from buffer.read_through_marker(marker_set((form.closer,)))
+    text, found = yield from buffer.read_until_marker(marker_set((form.closer,)))
     if not found:
         return Body(has_calls=False, is_truncated=True)
-    buffer.seek(buffer.held_length() - len(found))
-    yield FoundCall(parse_perl_map(buffer.held_text()[start:], attempt.schema_of), start)
+    attempt.add_call(parse_perl_map(text, attempt.schema_of), start)
     return Body()
 
 
-def read_program(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
+def read_program(attempt: FormAttempt, header: Header) -> Reading[Body]:
     """Read a bare program, for a tool that runs programs."""
     buffer, form, names = attempt.buffer, attempt.form, attempt.names
     known = [name for name in INTERPRETERS if names.tools and names.find(name)]
@@ -178,19 +165,17 @@ def read_program(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
         return NO_BODY
     start = buffer.held_length()
     markers = marker_set((*form.all_closers, "\n>>>"))
-    found = yield from buffer.read_through_marker(markers)
-    buffer.seek(buffer.held_length() - len(found))
-    code = buffer.held_text()[start:]
+    code, found = yield from buffer.read_until_marker(markers)
     if not found:
         code = code[: markers.settled_end(code, 0)]
         buffer.seek(start + len(code))
         if not attempt.is_expected() or not is_complete_program(code):
             return NO_BODY
-    yield parse_body(attempt, structs.replace(header, name=name), code, parse_program)
+    attempt.add_body(structs.replace(header, name=name), code, parse_program)
     return Body()
 
 
-def read_yaml(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
+def read_yaml(attempt: FormAttempt, header: Header) -> Reading[Body]:
     closers = tuple(text.replace("$name", header.name) for text in attempt.form.all_closers)
     return read_to_closer(attempt, header, parse_yaml, closers)
 

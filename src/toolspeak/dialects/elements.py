@@ -22,9 +22,10 @@ from ..calls.schema import (
     resolve_ref,
     select_branch,
 )
-from .form_attempt import Body, BodyReading, FormAttempt, Header, read_to_closer
+from .form_attempt import Body, FormAttempt, Header, read_to_closer
 from .tagged_parameters import unwrap_arguments
 from .template import Dialect, InvalidBody, ParsedArguments, render_argument
+from .text_buffer import Reading
 
 _NAME = r"([A-Za-z_][\w.\-]*)"
 _ITEM = "item"
@@ -41,7 +42,7 @@ class _ElementContext(Struct, frozen=True, eq=False):
     repairs: list[str]
 
 
-def read_elements(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
+def read_elements(attempt: FormAttempt, header: Header) -> Reading[Body]:
     form = attempt.form
 
     def parse(body: str, schema: Mapping[str, Any]) -> ParsedArguments:

@@ -11,8 +11,8 @@ call checked and written, and gives up when the form cannot be meant.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -20,7 +20,7 @@ from ..calls.drafts import CallDraft
 from ..calls.resolution import CallResolver, CheckedCall, drop_repetition, reject_call
 from ..calls.tools import Toolset, strip_name_prefix
 from ..events import TextDelta
-from ..types import Note, Rejection
+from ..types import Rejection
 from .call_sink import CallSink, EventWriter
 from .markers import marker_set
 from .template import CallForm, Dialect, InvalidBody, ParsedArguments
@@ -34,7 +34,6 @@ _TICKS = re.compile(r"`*")
 _FENCE_LABEL = re.compile(r"[\w-]*")
 _BODY_START = re.compile(r"\s*(?:\]<\]\w+\[>\[)?<\w|\s*[\w\-]+\s*:")
 _BRACKETS = re.compile(r"[\s}\]]*")
-_Result = TypeVar("_Result")
 
 
 class FormRejected(Exception):
@@ -48,25 +47,6 @@ class UndeclaredCall(Exception):
         super().__init__()
         self.size = size
         """The length of the call: nothing inside it is another call."""
-
-
-# The values that body readers yield and return.
-
-
-class FoundCall(Struct, frozen=True):
-    """A call in a body."""
-
-    draft: CallDraft
-    start: int = 0
-    """The beginning of its text, counted from the hold of the buffer."""
-    is_fenced: bool = False
-    """A code fence that is not part of the form encloses it."""
-
-
-class Repair(Struct, frozen=True):
-    """A repair that was needed to get to the next call."""
-
-    code: str
 
 
 class Body(Struct, frozen=True):
@@ -96,8 +76,6 @@ class Header(Struct, frozen=True):
 NO_BODY = Body(has_calls=False)
 BodyParser = Callable[[str, Mapping[str, Any]], ParsedArguments]
 """Parses the text of a body, given the schema of the tool's parameters."""
-BodyReading = Generator[FoundCall | Repair | Note | TextDelta | None, None, _Result]
-"""Reads a part of a body; yields what it finds, and None whenever it needs more text."""
 
 
 # The attempt.
@@ -183,48 +161,37 @@ class FormAttempt:
         self.rejections = 0
         """Rejected drafts since the last call: their text is still to be written."""
 
-    def run(self, reader: BodyReading[Body]) -> Reading[Body]:
-        """Run a body reader, and handle everything that it finds.
+    def run(self, reader: Reading[Body]) -> Reading[Body]:
+        """Run a body reader.
 
         Raises `HeldTooLong`, `FormRejected` or `UndeclaredCall` if its text is not a call.
         """
-        buffer = self.buffer
-        while True:
-            try:
-                found = next(reader)
-            except StopIteration as stop:
-                body: Body = stop.value
-                if body.is_truncated is not None:
-                    self.is_truncated = body.is_truncated
-                return body
-            if found is not None:
-                self._handle(found)
-            elif buffer.held_length() > buffer.max_held_length:
-                reader.close()
-                raise HeldTooLong
-            else:
-                yield
-
-    def _handle(self, found: FoundCall | Repair | Note | TextDelta) -> None:
-        writer = self._state.writer
-        match found:
-            case FoundCall():
-                self._handle_call(found)
-            case Repair():
-                self._repairs.append(found.code)
-            case Note():
-                # It counts only if the calls do.
-                writer.add_note(found.code, found.message, found.where)
-            case TextDelta() if writer.trial:
-                writer.emit(found)
-            case TextDelta():
-                writer.write_text(found.text)
+        body = yield from self.buffer.limit(reader)
+        if body.is_truncated is not None:
+            self.is_truncated = body.is_truncated
+        return body
 
     # For the body readers.
 
     def schema_of(self, name: str) -> dict[str, Any]:
         """Return the schema of a tool's parameters; {} if the tool is not declared."""
         return self.names.tools.get_schema(name) if self.names.tools else {}
+
+    def add_repair(self, code: str) -> None:
+        """Add a repair that was needed to get to the next call."""
+        self._repairs.append(code)
+
+    def add_note(self, code: str, message: str, where: str = "") -> None:
+        """Add a note that counts only if the calls do."""
+        self._state.writer.add_note(code, message, where)
+
+    def write_text(self, text: str) -> None:
+        """Write text that stood beside the calls."""
+        writer = self._state.writer
+        if writer.trial:
+            writer.emit(TextDelta(text))
+        else:
+            writer.write_text(text)
 
     def is_expected(self) -> bool:
         return self.form.dialect in self._state.expected_dialects
@@ -245,12 +212,25 @@ class FormAttempt:
 
     # Calls.
 
-    def _handle_call(self, found: FoundCall) -> None:
-        """Make a call, or reject it."""
+    def add_body(self, header: Header, text: str, parse: BodyParser) -> None:
+        """Make or reject the call whose arguments are in the text of a body."""
+        try:
+            arguments, repairs = parse(text, self.schema_of(header.name))
+        except InvalidBody as error:
+            self.add_call(CallDraft(header.name, problem=str(error)))
+        else:
+            self.add_call(CallDraft(header.name, arguments, header.id, repairs=repairs))
+
+    def add_call(self, draft: CallDraft, start: int = 0, *, is_fenced: bool = False) -> None:
+        """Make a call, or reject it.
+
+        Its text begins `start` characters after the hold of the buffer. `is_fenced` tells that it
+        is in a code fence which is not part of the form.
+        """
         if self.buffer.is_held_too_long():
             raise HeldTooLong
-        draft, start = self._with_problems(found.draft), found.start
-        if found.is_fenced and self.form.opener:
+        draft = self._with_problems(draft)
+        if is_fenced and self.form.opener:
             self._repairs.append("code-fence")
         if self._repairs:
             repairs = tuple(dict.fromkeys((*draft.repairs, *self._repairs)))
@@ -361,7 +341,7 @@ def read_fence(attempt: FormAttempt) -> Reading[tuple[str, ...]]:
     return (ticks,) if ticks else ()
 
 
-def skip_extra_brackets(attempt: FormAttempt, fence: tuple[str, ...] = ()) -> BodyReading[None]:
+def skip_extra_brackets(attempt: FormAttempt, fence: tuple[str, ...] = ()) -> Reading[None]:
     """Skip brackets before the closer: models like to close one more than they opened."""
     buffer, closer = attempt.buffer, attempt.form.closer
     if not closer:
@@ -372,13 +352,14 @@ def skip_extra_brackets(attempt: FormAttempt, fence: tuple[str, ...] = ()) -> Bo
         for end in (*fence, closer):
             if (yield from buffer.read_literal(end)):
                 buffer.position -= len(end)
-                yield note_extra_brackets(brackets)
+                note_extra_brackets(attempt, brackets)
                 return
     buffer.seek(mark)
 
 
-def note_extra_brackets(brackets: str) -> Note:
-    return Note("repaired-extra-closer", "closing brackets without opening brackets", brackets)
+def note_extra_brackets(attempt: FormAttempt, brackets: str) -> None:
+    message = "closing brackets without opening brackets"
+    attempt.add_note("repaired-extra-closer", message, brackets)
 
 
 def seek_closer(attempt: FormAttempt, start: int) -> Reading[bool]:
@@ -388,29 +369,17 @@ def seek_closer(attempt: FormAttempt, start: int) -> Reading[bool]:
         return False
     markers = marker_set(tuple(marker for marker in (form.closer, form.opener) if marker))
     buffer.seek(start)
-    found = yield from buffer.read_through_marker(markers)
-    buffer.seek(buffer.held_length() - len(found))
+    _, found = yield from buffer.read_until_marker(markers)
     return found == form.closer
 
 
 def read_to_closer(
     attempt: FormAttempt, header: Header, parse: BodyParser, closers: tuple[str, ...]
-) -> BodyReading[Body]:
+) -> Reading[Body]:
     """Read a body up to one of the closers."""
-    buffer = attempt.buffer
-    start = buffer.held_length()
-    found = yield from buffer.read_through_marker(marker_set(closers))
+    text, found = yield from attempt.buffer.read_until_marker(marker_set(closers))
     if not found:
-        has_begun = _BODY_START.match(buffer.held_text(), start) is not None
-        return Body(has_calls=False, is_truncated=has_begun)
-    yield parse_body(attempt, header, buffer.held_text()[start : -len(found)], parse)
+        return Body(has_calls=False, is_truncated=_BODY_START.match(text) is not None)
+    attempt.buffer.position += len(found)
+    attempt.add_body(header, text, parse)
     return Body(is_closed=True)
-
-
-def parse_body(attempt: FormAttempt, header: Header, body: str, parse: BodyParser) -> FoundCall:
-    """Return the call with the arguments that its body holds."""
-    try:
-        arguments, repairs = parse(body, attempt.schema_of(header.name))
-    except InvalidBody as error:
-        return FoundCall(CallDraft(header.name, problem=str(error)))
-    return FoundCall(CallDraft(header.name, arguments, header.id, repairs=repairs))

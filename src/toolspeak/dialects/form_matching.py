@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable
 
 from ..calls.drafts import CallDraft
-from ..types import Note
 from .argument_bodies import (
     read_attributes,
     read_bare_input,
@@ -30,13 +29,10 @@ from .form_attempt import (
     MAX_NAME_LENGTH,
     NO_BODY,
     Body,
-    BodyReading,
     FormAttempt,
     FormRejected,
-    FoundCall,
     Header,
     ParserState,
-    Repair,
     UndeclaredCall,
 )
 from .json_bodies import read_exact_call, read_json_arguments, read_json_calls
@@ -57,7 +53,7 @@ from .template import (
 )
 from .text_buffer import HeldTooLong, Reading, TextBuffer
 
-_BODY_READERS: dict[str, Callable[[FormAttempt, Header], BodyReading[Body]]] = {
+_BODY_READERS: dict[str, Callable[[FormAttempt, Header], Reading[Body]]] = {
     **dict.fromkeys(JSON_SLOTS, read_json_calls),
     **dict.fromkeys(CODE_SLOTS, read_python_calls),
     "arguments": read_json_arguments,
@@ -90,7 +86,7 @@ _RESCAN_FACTOR, _FREE_RESCAN = 8, 65_536
 This bounds the parser's time."""
 
 
-def read_form(attempt: FormAttempt) -> BodyReading[Body]:
+def read_form(attempt: FormAttempt) -> Reading[Body]:
     """Read a form from its opener on."""
     header = yield from _read_header(attempt)
     if header is None:
@@ -98,16 +94,16 @@ def read_form(attempt: FormAttempt) -> BodyReading[Body]:
     if attempt.form.body:
         return (yield from _BODY_READERS[attempt.form.body](attempt, header))
     if header.name:
-        yield FoundCall(CallDraft(header.name, None, header.id))
+        attempt.add_call(CallDraft(header.name, None, header.id))
     else:
-        yield Note("no-call", "a section for calls is empty", attempt.buffer.held_text())
+        attempt.add_note("no-call", "a section for calls is empty", attempt.buffer.held_text())
     return Body()
 
 
 # The header.
 
 
-def _read_header(attempt: FormAttempt) -> BodyReading[Header | None]:
+def _read_header(attempt: FormAttempt) -> Reading[Header | None]:
     """Read the opener and the words up to the body; None if they are not there."""
     buffer, form = attempt.buffer, attempt.form
     words: dict[str, str] = {}
@@ -115,7 +111,7 @@ def _read_header(attempt: FormAttempt) -> BodyReading[Header | None]:
     if not (isinstance(first, TagTemplate) and form.opener == f"<{first.name}"):
         buffer.position += len(form.opener)
         if form.opener.endswith(">"):
-            yield from _skip_reasoning(buffer)
+            yield from _skip_reasoning(attempt)
     is_after_bracket = False
     for part, following in zip(form.header, (*form.header[1:], None), strict=False):
         yield from buffer.read_space()
@@ -140,7 +136,7 @@ def _read_header(attempt: FormAttempt) -> BodyReading[Header | None]:
 
 def _read_word(
     attempt: FormAttempt, slot: Slot, following: TemplatePart | None, *, is_first: bool
-) -> BodyReading[str | None]:
+) -> Reading[str | None]:
     """Read a name or an id, without quotes; None if there is none."""
     ends = following.stripped[:1] if isinstance(following, LiteralText) else ""
     pattern = _NAME_PATTERNS.get(ends, _NAME)
@@ -153,19 +149,20 @@ def _read_word(
         return unescape_entities(word)
     plain = word.strip("\"'`") or word
     if len(plain) < len(word):
-        yield Repair("quoted")
+        attempt.add_repair("quoted")
     return plain
 
 
-def _skip_reasoning(buffer: TextBuffer) -> BodyReading[None]:
+def _skip_reasoning(attempt: FormAttempt) -> Reading[None]:
     """Skip reasoning between the opener and the body."""
+    buffer = attempt.buffer
     mark = buffer.held_length()
     yield from buffer.read_space()
     match = yield from buffer.match_marker(_REASONING_OPENERS)
     if match:
         closer = dict(COMMON_REASONING_TAGS)[match[0]]
         if (yield from buffer.read_through_marker(marker_set((closer,)))):
-            yield Repair("extra-text")
+            attempt.add_repair("extra-text")
             return
     buffer.seek(mark)
 
@@ -307,7 +304,7 @@ class FormMatcher:
         self._buffer.restore()
         return self.charge_rescan()
 
-    def read_calls(self, attempt: FormAttempt, reader: BodyReading[Body]) -> Reading[bool]:
+    def read_calls(self, attempt: FormAttempt, reader: Reading[Body]) -> Reading[bool]:
         """Read the calls of a form with what closes them; too long a call becomes text."""
         form, sink, writer = attempt.form, self._sink, self._writer
         is_inert = any(form.opener == opener for opener, _ in form.dialect.inert_spans)

@@ -9,8 +9,7 @@ scanner to its end. One that breaks JSON's rules is repaired, up to its closing 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
@@ -18,17 +17,12 @@ from ..calls import json_values
 from ..calls.drafts import ARGUMENT_KEYS, CallDraft, read_drafts
 from ..calls.json_values import STRICT_DECODER, is_nested_deeper
 from ..calls.lenient_json import MAX_DEPTH, unescape
-from ..events import TextDelta
-from ..types import Note
 from .form_attempt import (
     MAX_EXTRA_BRACKETS,
     NO_BODY,
     Body,
-    BodyReading,
     FormAttempt,
-    FoundCall,
     Header,
-    Repair,
     note_extra_brackets,
     read_fence,
     seek_closer,
@@ -42,13 +36,11 @@ from .text_buffer import (
     BracketScanner,
     JsonScanner,
     Reading,
-    StringScanner,
     TextBuffer,
 )
 
-ScannerRun = Callable[[JsonScanner], Reading[None]]
-"""Runs a scanner to its end while passing on what it scans."""
-
+_Streamed = Literal["", "object", "arguments"]
+"""The part of an object that is passed on while it arrives."""
 _MAX_LEADING_PROSE = 300
 _MAX_HEAD_LENGTH = 512
 _MIN_DECODE_LENGTH = 64
@@ -66,7 +58,7 @@ _NEEDS_ESCAPING = re.compile(r"[\x00-\x1f]|\\")
 _ESCAPABLE = re.compile(r'"|\\.|[\x00-\x1f]', re.S)
 
 
-def read_json_calls(attempt: FormAttempt, _: Header) -> BodyReading[Body]:
+def read_json_calls(attempt: FormAttempt, _: Header) -> Reading[Body]:
     """Read calls as JSON objects: one, a list, or one after the other."""
     buffer, form = attempt.buffer, attempt.form
     fence = yield from read_fence(attempt)
@@ -81,16 +73,16 @@ def read_json_calls(attempt: FormAttempt, _: Header) -> BodyReading[Body]:
     is_single = form.body == "object" and bool(form.opener and form.closer)
     found = False
     mark = buffer.held_length()
-    while (yield from _find_next_object(buffer, is_later=in_list and found)):
+    while (yield from _find_next_object(attempt, is_later=in_list and found)):
         if found and not in_list and is_single:
-            yield Repair("several-calls")
+            attempt.add_repair("several-calls")
         last = yield from _read_call_object(attempt, fence)
         if not last.has_calls:
             if found:
                 attempt.sink.retract_streamed_call()
                 buffer.seek(mark)
             if found and last.is_truncated:
-                yield Note("truncated", "the last of several calls is cut off; not made")
+                attempt.add_note("truncated", "the last of several calls is cut off; not made")
             return structs.replace(last, has_calls=found, has_unclosed_list=in_list)
         found = True
         mark = buffer.held_length()
@@ -100,33 +92,32 @@ def read_json_calls(attempt: FormAttempt, _: Header) -> BodyReading[Body]:
     return Body(found, fence, in_list=in_list and found, has_unclosed_list=not is_closed)
 
 
-def _read_list_end(attempt: FormAttempt, *, found: bool) -> BodyReading[bool]:
+def _read_list_end(attempt: FormAttempt, *, found: bool) -> Reading[bool]:
     """Read the bracket that closes a list of calls; return False if it is missing."""
     buffer = attempt.buffer
     if (yield from buffer.peek_past_separator("]")) == "]":
         yield from buffer.read_literal("]")
         return True
     if found and (yield from _is_closer_next(attempt)):
-        yield Note("repaired-missing-closer", "the list of calls is not closed", "]")
+        attempt.add_note("repaired-missing-closer", "the list of calls is not closed", "]")
         return True
     return False
 
 
-def _read_call_object(attempt: FormAttempt, fence: tuple[str, ...]) -> BodyReading[Body]:
+def _read_call_object(attempt: FormAttempt, fence: tuple[str, ...]) -> Reading[Body]:
     """Read one object that holds a call, or several."""
     start = attempt.buffer.held_length()
-    scanner_run = _stream_arguments_of(attempt) if attempt.sink.incremental else None
-    result = yield from _read_object(attempt, scanner_run)
+    result = yield from _read_object(attempt, "arguments" if attempt.sink.incremental else "")
     if result.is_missing:
         return Body(has_calls=False, fence=fence, is_truncated=result.is_truncated)
     if result.problem:
-        yield FoundCall(CallDraft(problem=result.problem), start, bool(fence))
+        attempt.add_call(CallDraft(problem=result.problem), start, is_fenced=bool(fence))
         return Body(fence=fence, is_truncated=result.is_truncated)
-    found = yield from _find_calls(attempt, result, start, fence)
+    found = _add_calls(attempt, result, start, fence)
     return Body(found, fence, is_truncated=result.is_truncated)
 
 
-def _read_calls_in_string(attempt: FormAttempt, fence: tuple[str, ...]) -> BodyReading[Body]:
+def _read_calls_in_string(attempt: FormAttempt, fence: tuple[str, ...]) -> Reading[Body]:
     """Read calls whose JSON is itself encoded as a JSON string."""
     start = attempt.buffer.held_length()
     string = yield from _read_string(attempt.buffer)
@@ -136,13 +127,13 @@ def _read_calls_in_string(attempt: FormAttempt, fence: tuple[str, ...]) -> BodyR
     if result.problem:
         return Body(has_calls=False, fence=fence)
     result = structs.replace(result, repairs=("double-encoding", *result.repairs))
-    return Body((yield from _find_calls(attempt, result, start, fence)), fence)
+    return Body(_add_calls(attempt, result, start, fence), fence)
 
 
-def _find_calls(
+def _add_calls(
     attempt: FormAttempt, result: JsonResult, start: int, fence: tuple[str, ...]
-) -> BodyReading[bool]:
-    """Yield every call that a decoded value holds; return whether there is one."""
+) -> bool:
+    """Make or reject every call that a decoded value holds; return whether there is one."""
     value, names = result.value, attempt.names
     name_is_key = attempt.form.dialect.json_keys == NAME_IS_KEY
     declared = names.tools.tools if names.tools else None
@@ -153,31 +144,32 @@ def _find_calls(
         # The text beside the calls; if they are not calls, the whole object stays text.
         are_calls = all(not d.problem and names.resolve(d.name) for d in drafts)
         if are_calls and isinstance(value.get("content"), str):
-            yield TextDelta(value["content"])
+            attempt.write_text(value["content"])
     for draft in drafts:
         repairs = (*result.repairs, *draft.repairs)
         repairs = (*repairs, "extra-keys") if draft.ignored_keys else repairs
-        yield FoundCall(structs.replace(draft, repairs=repairs), start, bool(fence))
+        draft = structs.replace(draft, repairs=repairs)
+        attempt.add_call(draft, start, is_fenced=bool(fence))
     return bool(drafts)
 
 
-def read_exact_call(attempt: FormAttempt, _: Header) -> BodyReading[Body]:
+def read_exact_call(attempt: FormAttempt, _: Header) -> Reading[Body]:
     """Read one object that is a call and nothing else: lists of tools look much the same."""
     buffer = attempt.buffer
     yield from buffer.read_space()
     if (yield from buffer.peek()) != "{":
         return NO_BODY
     start = buffer.held_length()
-    result = yield from _read_object(attempt, None)
+    result = yield from _read_object(attempt)
     value = None if result.repairs else result.value
     if not isinstance(value, dict) or value.keys() - {"id"} != {"name", "arguments"}:
         return Body(has_calls=False, is_truncated=result.is_truncated)
     for draft in read_drafts(value):
-        yield FoundCall(draft, start)
+        attempt.add_call(draft, start)
     return Body()
 
 
-def read_json_arguments(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
+def read_json_arguments(attempt: FormAttempt, header: Header) -> Reading[Body]:
     """Read the arguments as a JSON object, for a name that came before."""
     buffer = attempt.buffer
     fence = yield from read_fence(attempt)
@@ -187,17 +179,16 @@ def read_json_arguments(attempt: FormAttempt, header: Header) -> BodyReading[Bod
         result = yield from _read_string(buffer)
     elif first == "{":
         is_streaming = attempt.start_streaming(header.name, header.id)
-        scanner_run = _stream_object(attempt) if is_streaming else None
-        result = yield from _read_object(attempt, scanner_run)
+        result = yield from _read_object(attempt, "object" if is_streaming else "")
     elif header.name and (yield from _is_closer_next(attempt, after_space=False)):
-        yield FoundCall(CallDraft(header.name, None, header.id), 0, bool(fence))
+        attempt.add_call(CallDraft(header.name, None, header.id), is_fenced=bool(fence))
         return Body(fence=fence)
     else:
         return Body(has_calls=False, fence=fence)
     if result.is_missing:
         return Body(has_calls=False, fence=fence, is_truncated=result.is_truncated)
     draft = CallDraft(header.name, result.value, header.id, result.problem, result.repairs)
-    yield FoundCall(draft, start, bool(fence))
+    attempt.add_call(draft, start, is_fenced=bool(fence))
     if first == "{":
         yield from skip_extra_brackets(attempt, fence)
     return Body(fence=fence, is_truncated=result.is_truncated)
@@ -206,7 +197,7 @@ def read_json_arguments(attempt: FormAttempt, header: Header) -> BodyReading[Bod
 # Text around the values.
 
 
-def _skip_leading_prose(attempt: FormAttempt) -> BodyReading[bool]:
+def _skip_leading_prose(attempt: FormAttempt) -> Reading[bool]:
     """Skip prose before the JSON, if the JSON soon begins a line."""
     buffer = attempt.buffer
     if (yield from buffer.peek()) in ("{", "["):
@@ -217,24 +208,25 @@ def _skip_leading_prose(attempt: FormAttempt) -> BodyReading[bool]:
     if found != "\n{" or buffer.held_length() - start > _MAX_LEADING_PROSE:
         return False
     buffer.position -= 1
-    yield Repair("extra-text")
+    attempt.add_repair("extra-text")
     return True
 
 
-def _find_next_object(buffer: TextBuffer, *, is_later: bool) -> BodyReading[bool]:
+def _find_next_object(attempt: FormAttempt, *, is_later: bool) -> Reading[bool]:
     """Go to the next object, if one follows; between two, skip a brace that is too many."""
+    buffer = attempt.buffer
     follows = yield from buffer.peek_past_separator()
     if follows == "}" and is_later:
         mark = buffer.held_length()
         braces = yield from buffer.read_run(_BRACES, MAX_EXTRA_BRACKETS)
         if braces and (yield from buffer.peek()) in ("]", ","):
-            yield note_extra_brackets(braces)
+            note_extra_brackets(attempt, braces)
             follows = yield from buffer.peek_past_separator()
         else:
             buffer.seek(mark)
     if follows == "{":
         if is_later and not buffer.is_comma_next():
-            yield Repair("missing-comma")
+            attempt.add_repair("missing-comma")
         yield from buffer.peek_past_separator("{")
     return follows == "{"
 
@@ -267,7 +259,7 @@ class JsonResult(Struct, frozen=True):
 def _read_string(buffer: TextBuffer) -> Reading[JsonResult]:
     """Read a JSON string."""
     start = buffer.held_length()
-    if (yield from buffer.scan(StringScanner())) != COMPLETE:
+    if (yield from buffer.scan(JsonScanner())) != COMPLETE:
         is_json = buffer.held_text()[start:].startswith(('"{', '"['))
         return JsonResult(is_missing=True, is_truncated=is_json)
     try:
@@ -277,7 +269,7 @@ def _read_string(buffer: TextBuffer) -> Reading[JsonResult]:
     return JsonResult(value, is_missing=not isinstance(value, str))
 
 
-def _read_object(attempt: FormAttempt, scanner_run: ScannerRun | None) -> Reading[JsonResult]:
+def _read_object(attempt: FormAttempt, streamed: _Streamed = "") -> Reading[JsonResult]:
     """Read an object, repaired if need be."""
     buffer = attempt.buffer
     start = buffer.held_length()
@@ -285,7 +277,10 @@ def _read_object(attempt: FormAttempt, scanner_run: ScannerRun | None) -> Readin
     if value is not None:
         return JsonResult(value)
     scanner = JsonScanner()
-    yield from scanner_run(scanner) if scanner_run else buffer.scan(scanner)
+    if streamed:
+        yield from _scan_streaming(attempt, scanner, is_streaming=streamed == "object")
+    else:
+        yield from buffer.scan(scanner)
     if scanner.state == COMPLETE:
         return _decode_leniently(buffer.held_text()[start:])
     # The arguments that were passed on so far differ from what will be read.
@@ -360,11 +355,11 @@ def _skip_inner_calls(attempt: FormAttempt, start: int) -> Reading[bool]:
         return False
     markers = marker_set((form.closer, form.opener))
     buffer.seek(start)
-    found = yield from buffer.read_through_marker(markers)
-    before = buffer.held_text()[start:].removesuffix(found)
+    before, found = yield from buffer.read_until_marker(markers)
     if found != form.opener or not json_values.is_incomplete_json(before):
         return False
     begins_line = before.rstrip(" \t").endswith("\n")
+    buffer.position += len(found)
     depth = 2
     while depth and found:
         found = yield from buffer.read_through_marker(markers)
@@ -376,57 +371,34 @@ def _skip_inner_calls(attempt: FormAttempt, start: int) -> Reading[bool]:
 # Arguments that are passed on while they arrive.
 
 
-def _stream_object(attempt: FormAttempt) -> ScannerRun:
-    """Pass on everything that is scanned: it is the arguments."""
-
-    def run(scanner: JsonScanner) -> Reading[None]:
-        buffer = attempt.buffer
-        while True:
-            before, in_string = buffer.position, scanner.in_string
-            buffer.position = scanner.step(buffer.text, before)
-            scanned = buffer.text[before : buffer.position]
-            attempt.sink.stream_arguments(_escape_controls(scanned, in_string=in_string))
-            if scanner.state != NEED_MORE or buffer.is_final:
-                return
+def _scan_streaming(
+    attempt: FormAttempt, scanner: JsonScanner, *, is_streaming: bool
+) -> Reading[None]:
+    """Scan an object and pass on the arguments: all of it, or what follows the head of a call."""
+    buffer, sink = attempt.buffer, attempt.sink
+    start = buffer.held_length()
+    may_begin = scanner.pauses_after_member = not is_streaming
+    while True:
+        before, in_string = buffer.position, scanner.in_string
+        may_begin = may_begin and buffer.held_length() - start < _MAX_HEAD_LENGTH
+        buffer.position = scanner.step(buffer.text, before)
+        scanned = buffer.text[before : buffer.position]
+        if may_begin and (head := _CALL_HEAD.match(buffer.held_text(), start)):
+            may_begin = in_string = False
+            is_streaming = attempt.start_streaming(_unquote(head["name"]), _unquote(head["id"]))
+            scanned = buffer.held_text()[head.end() :]
+        if is_streaming:
+            sink.stream_arguments(_escape_controls(scanned, in_string=in_string))
+        if scanner.is_paused:
+            may_begin = is_streaming = scanner.pauses_after_member = False
+        elif scanner.state != NEED_MORE or buffer.is_final:
+            return
+        else:
             yield
 
-    return run
 
-
-def _stream_arguments_of(attempt: FormAttempt) -> ScannerRun:
-    """Pass on the arguments inside the scanned object, if the name came before them."""
-
-    def run(scanner: JsonScanner) -> Reading[None]:
-        buffer, sink = attempt.buffer, attempt.sink
-        start = buffer.held_length()
-        scanner.pauses_after_member = True
-        is_streaming = is_over = False
-        while True:
-            before, in_string = buffer.position, scanner.in_string
-            may_begin = not is_over and not is_streaming
-            may_begin = may_begin and buffer.held_length() - start < _MAX_HEAD_LENGTH
-            buffer.position = scanner.step(buffer.text, before)
-            if is_streaming:
-                scanned = buffer.text[before : buffer.position]
-                sink.stream_arguments(_escape_controls(scanned, in_string=in_string))
-            elif may_begin and (match := _CALL_HEAD.match(buffer.held_text(), start)):
-                name, call_id = _unquote(match["name"]), _unquote(match["id"] or "")
-                is_streaming = attempt.start_streaming(name, call_id)
-                if is_streaming:
-                    scanned = buffer.held_text()[match.end() :]
-                    sink.stream_arguments(_escape_controls(scanned, in_string=False))
-            if scanner.is_paused:
-                is_over, is_streaming, scanner.pauses_after_member = True, False, False
-            elif scanner.state != NEED_MORE or buffer.is_final:
-                return
-            else:
-                yield
-
-    return run
-
-
-def _unquote(quoted: str) -> str:
-    return unescape(quoted[1:-1])
+def _unquote(quoted: str | None) -> str:
+    return unescape(quoted[1:-1]) if quoted else ""
 
 
 def _escape_controls(text: str, *, in_string: bool) -> str:

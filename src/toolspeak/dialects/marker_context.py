@@ -13,7 +13,7 @@ from functools import lru_cache
 from ..types import Trust
 from .markers import Marker
 from .template import EXAMPLE_CONCLUSIONS, EXAMPLE_INTRODUCTIONS
-from .text_buffer import HeldTooLong, Reading, TextBuffer
+from .text_buffer import Reading, TextBuffer
 
 _TAIL_LENGTH = 400
 """The number of characters before a marker that decide."""
@@ -131,40 +131,27 @@ class MarkerContext:
 
     def _is_html_closed(self, element: str) -> Reading[bool]:
         """Return whether an open element is closed before another one like it is opened."""
-        buffer = self._buffer
-        buffer.hold()
-        found = ""
-        try:
-            tags = buffer.read_through(_HTML[element], len(element) + 2)
-            found = yield from buffer.limit(tags)
-        except HeldTooLong:
-            pass
-        is_too_long = buffer.held_length() > buffer.max_held_length
-        is_closed = found.startswith(_CLOSING_PREFIXES) or is_too_long
-        buffer.restore()
-        return is_closed
+        tags = self._buffer.read_through(_HTML[element], len(element) + 2)
+        found = yield from self._buffer.look_ahead(tags)
+        return found is None or found.startswith(_CLOSING_PREFIXES)
 
     def _is_paired(self, ticks: str, marker: Marker) -> Reading[bool]:
-        """Return whether the backticks come again before the paragraph ends.
+        """Return whether the backticks come again before the paragraph ends."""
+        found = yield from self._buffer.look_ahead(self._find_pair(ticks, _closers_of(marker)))
+        return found is None or found == ticks
 
-        Line breaks inside what the marker begins do not end the paragraph.
+    def _find_pair(self, ticks: str, closers: tuple[str, ...]) -> Reading[str]:
+        """Read to the backticks or to the end of the paragraph, and return which it was.
+
+        Line breaks before one of the `closers` do not end the paragraph.
         """
-        buffer = self._buffer
-        closers = _closers_of(marker)
         marks = _paragraph_marks(closers)
-        buffer.hold()
-        found, is_past_closer = "", not closers
-        try:
-            while found != ticks and not (is_past_closer and found[:1] == "\n"):
-                found = yield from buffer.limit(buffer.read_through(marks, _MAX_MARK_LENGTH))
-                is_past_closer = is_past_closer or found in closers
-                if not found:
-                    break
-        except HeldTooLong:
-            pass
-        is_paired = found == ticks or buffer.held_length() > buffer.max_held_length
-        buffer.restore()
-        return is_paired
+        is_past_closer = not closers
+        while found := (yield from self._buffer.read_through(marks, _MAX_MARK_LENGTH)):
+            if found == ticks or (is_past_closer and found[0] == "\n"):
+                break
+            is_past_closer = is_past_closer or found in closers
+        return found
 
 
 def _closers_of(marker: Marker) -> tuple[str, ...]:

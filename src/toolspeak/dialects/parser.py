@@ -509,7 +509,7 @@ class ReplyMachine:
             found = yield from buffer.limit(buffer.read_through_marker(closers))
         except HeldTooLong:
             found = ""
-        if not found or buffer.held_length() > buffer.max_held_length:
+        if not found:
             buffer.restore()
             return self._matcher.charge_rescan()
         message = "the reply holds a result that no tool returned; dropped"

@@ -25,11 +25,8 @@ from .form_attempt import (
     MAX_NAME_LENGTH,
     NO_BODY,
     Body,
-    BodyReading,
     FormAttempt,
-    FoundCall,
     Header,
-    Repair,
     read_fence,
     seek_closer,
 )
@@ -59,7 +56,7 @@ _NOT_A_TEXT = {
 _KEY = re.compile(r"[A-Za-z_]\w*")
 
 
-def read_python_calls(attempt: FormAttempt, _: Header) -> BodyReading[Body]:
+def read_python_calls(attempt: FormAttempt, _: Header) -> Reading[Body]:
     """Read calls in Python's syntax: one, a list, or one after the other."""
     buffer = attempt.buffer
     fence = yield from read_fence(attempt)
@@ -69,7 +66,7 @@ def read_python_calls(attempt: FormAttempt, _: Header) -> BodyReading[Body]:
     while _CALL_START.match((yield from buffer.peek_past_separator())):
         mark = buffer.held_length()
         if in_list and found and not buffer.is_comma_next():
-            yield Repair("missing-comma")
+            attempt.add_repair("missing-comma")
         last = yield from _read_call(attempt, is_bare=is_bare, is_fenced=bool(fence))
         if not last.has_calls:
             buffer.seek(mark)
@@ -82,21 +79,21 @@ def read_python_calls(attempt: FormAttempt, _: Header) -> BodyReading[Body]:
     return Body(found, fence, in_list=in_list and found, has_unclosed_list=not is_closed)
 
 
-def _read_call(attempt: FormAttempt, *, is_bare: bool, is_fenced: bool) -> BodyReading[Body]:
+def _read_call(attempt: FormAttempt, *, is_bare: bool, is_fenced: bool) -> Reading[Body]:
     """Read one call. A bare one, with no marker and no bracket, must name a declared tool."""
     buffer, form = attempt.buffer, attempt.form
     first = yield from buffer.peek_past_separator()
     yield from buffer.peek_past_separator(first)
     if form.opener and first == "p" and (yield from buffer.read_literal("print(")):
         # Models that are told of an interpreter print the result of the call.
-        yield Repair("wrapped-call")
+        attempt.add_repair("wrapped-call")
         call = yield from _read_call(attempt, is_bare=is_bare, is_fenced=is_fenced)
         is_closed = call.has_calls and (yield from buffer.read_literal(")"))
         return call if is_closed else structs.replace(call, has_calls=False)
     quote = first if first in "\"'" and not is_bare else ""
     buffer.position += len(quote)
     if quote:
-        yield Repair("quoted")
+        attempt.add_repair("quoted")
     start = buffer.held_length()
     is_viable = attempt.names.may_begin_with if is_bare else None
     name = yield from buffer.read_run(_NAME, MAX_NAME_LENGTH, is_viable)
@@ -116,7 +113,8 @@ def _read_call(attempt: FormAttempt, *, is_bare: bool, is_fenced: bool) -> BodyR
     text = name + buffer.held_text()[name_end:]
     if quote:
         yield from buffer.read_literal(quote)
-    yield FoundCall(parse_python_call(text, attempt.schema_of(name)), start, is_fenced)
+    draft = parse_python_call(text, attempt.schema_of(name))
+    attempt.add_call(draft, start, is_fenced=is_fenced)
     return Body()
 
 

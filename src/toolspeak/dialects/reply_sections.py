@@ -19,7 +19,7 @@ from msgspec import Struct
 from ..calls.drafts import CallDraft
 from ..calls.schema import get_properties, get_required
 from .call_sink import Trial
-from .form_attempt import Body, BodyReading, FormAttempt, FoundCall, Header, ParserState
+from .form_attempt import Body, FormAttempt, Header, ParserState
 from .form_matching import FormMatcher, read_form
 from .json_bodies import read_json_arguments
 from .markers import MarkerSet, MarkerTable, marker_set
@@ -83,17 +83,15 @@ class ReasoningReader:
 
         It is part of the reasoning if that is closed afterwards; else it ends the reasoning.
         """
-        buffer, limit = self._buffer, self._buffer.max_held_length
+        buffer = self._buffer
         buffer.hold()
         closer = ""
         try:
             if ends not in self._unclosed:
                 closer = yield from buffer.limit(buffer.read_through_marker(ends))
         except HeldTooLong:
-            pass
-        if buffer.held_length() > limit:
             # Too much to hold: it counts as reasoning.
-            buffer.seek(limit)
+            buffer.seek(buffer.max_held_length)
             self._writer.write_reasoning(buffer.release())
             return True
         if closer:
@@ -254,21 +252,19 @@ class FramedMessageReader:
         buffer.seek(body)
         return is_empty
 
-    def _read_other_body(self, attempt: FormAttempt, call: _MessageToTool) -> BodyReading[Body]:
+    def _read_other_body(self, attempt: FormAttempt, call: _MessageToTool) -> Reading[Body]:
         """Read code, if the header says so and the tool takes nothing else; reject other text."""
-        buffer, frame, name = self._buffer, call.frame, call.name
-        start = buffer.held_length()
+        frame, name = call.frame, call.name
         ends = marker_set((*frame.message_ends, *frame.openers))
-        end = yield from buffer.read_through_marker(ends)
-        buffer.seek(buffer.held_length() - len(end))
+        text, end = yield from self._buffer.read_until_marker(ends)
         schema = attempt.schema_of(name)
         keys = get_required(schema) or list(get_properties(schema))
         if call.is_code() and end in frame.message_ends and len(keys) == 1:
-            arguments = {keys[0]: buffer.held_text()[start:]}
-            yield FoundCall(CallDraft(name, arguments, repairs=("bare-input",)))
+            arguments = {keys[0]: text}
+            attempt.add_call(CallDraft(name, arguments, repairs=("bare-input",)))
         else:
             problem = f"the message to {name!r} is not a JSON object"
-            yield FoundCall(CallDraft(attempt.names.find(name) or name, problem=problem))
+            attempt.add_call(CallDraft(attempt.names.find(name) or name, problem=problem))
         return Body()
 
 

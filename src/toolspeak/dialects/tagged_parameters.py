@@ -27,7 +27,7 @@ from ..calls.schema import (
     json_type,
     parse_text_value,
 )
-from .form_attempt import NO_BODY, Body, BodyReading, FormAttempt, Header, parse_body
+from .form_attempt import NO_BODY, Body, FormAttempt, Header
 from .markers import marker_set
 from .template import (
     CallForm,
@@ -228,7 +228,7 @@ class ParameterScanner:
                 self._place, self.value_start = _OUTSIDE, -1
 
 
-def read_parameters(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
+def read_parameters(attempt: FormAttempt, header: Header) -> Reading[Body]:
     """Read parameters to their closer; if it is cut off or missing, to where they must end."""
     buffer, form = attempt.buffer, attempt.form
 
@@ -236,7 +236,7 @@ def read_parameters(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
         return parse_parameters(body, form.dialect, schema)
 
     if header.is_self_closing:
-        yield parse_body(attempt, header, "", parse)
+        attempt.add_body(header, "", parse)
         return Body()
     parameters = parameter_format(form.dialect)
     if not (yield from _is_next(attempt, (parameters.first_literal, *form.all_closers))):
@@ -245,7 +245,7 @@ def read_parameters(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
     scanner = ParameterScanner(parameters, form.closer, form.all_closers)
     if (yield from buffer.scan(scanner)) == COMPLETE:
         body = buffer.held_text()[start:].removesuffix(scanner.closing_marker)
-        yield parse_body(attempt, header, body, parse)
+        attempt.add_body(header, body, parse)
         return Body(is_closed=True)
     body = buffer.held_text()[start:] + buffer.text[buffer.position :]
     end = find_truncated_closer(body, form) if scanner.is_outside_value() else -1
@@ -256,7 +256,7 @@ def read_parameters(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
         if end < 0:
             return Body(has_calls=False, is_truncated=True)
         buffer.seek(start + end + len(form.closer))
-    yield parse_body(attempt, header, body[:end], parse)
+    attempt.add_body(header, body[:end], parse)
     return Body()
 
 

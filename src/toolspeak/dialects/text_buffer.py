@@ -150,16 +150,28 @@ class TextBuffer:
         self._held_chunks = None
 
     def limit(self, steps: Reading[_Result]) -> Reading[_Result]:
-        """Run `steps`; raise `HeldTooLong` when it holds more text than a call may have."""
+        """Return the result of `steps`; raise `HeldTooLong` if a call may not be so long."""
         while True:
             try:
                 next(steps)
             except StopIteration as stop:
-                return stop.value
+                if self.held_length() <= self.max_held_length:
+                    return stop.value
+                raise HeldTooLong from None
             if self.held_length() > self.max_held_length:
                 steps.close()
                 raise HeldTooLong
             yield
+
+    def look_ahead(self, steps: Reading[_Result]) -> Reading[_Result | None]:
+        """Return the result of `steps`, unread; None if a call may not be so long."""
+        self.hold()
+        try:
+            result = yield from self.limit(steps)
+        except HeldTooLong:
+            result = None
+        self.restore()
+        return result
 
     # Reading: each method returns when its result is certain, however the text is chunked.
 
@@ -251,6 +263,15 @@ class TextBuffer:
                 return ""
             yield
 
+    def read_until_marker(
+        self, markers: MarkerSet, limit: int | None = None
+    ) -> Reading[tuple[str, str]]:
+        """Read held text up to the first marker; return the text, and the marker or ""."""
+        start = self.held_length()
+        found = yield from self.read_through_marker(markers, limit)
+        self.seek(self.held_length() - len(found))
+        return self.held_text()[start:], found
+
     def match_marker(self, markers: MarkerSet) -> Reading[re.Match[str] | None]:
         """Return the match of the longest marker that comes next, unread, or None."""
         while not self.is_final and markers.may_continue(self.text, self.position):
@@ -337,7 +358,7 @@ _VALUE, _FIRST_ITEM, _FIRST_KEY, _KEY, _COLON, _NEXT = range(6)
 
 
 class JsonScanner:
-    """Scans one JSON object or list, up to the first character that JSON does not allow there.
+    """Scans one object, list or string, up to the first character that JSON does not allow there.
 
     Line breaks may be unescaped inside strings: models often write them so.
     """
@@ -365,6 +386,9 @@ class JsonScanner:
                 at += 1
                 self.in_string = False
                 self._expect = _COLON if self._expect in (_KEY, _FIRST_KEY) else _NEXT
+                if not self._stack:
+                    self.state = COMPLETE
+                    return at
                 continue
             match = _TOKEN.match(text, at)
             assert match is not None
@@ -399,7 +423,7 @@ class JsonScanner:
         expect = self._expect
         if mark == '"':
             self.in_string = True
-            return expect in (_VALUE, _FIRST_ITEM, _KEY, _FIRST_KEY) and bool(self._stack)
+            return expect in (_VALUE, _FIRST_ITEM, _KEY, _FIRST_KEY)
         if mark in "{[":
             self._stack.append(mark)
             self._expect = _FIRST_KEY if mark == "{" else _FIRST_ITEM
@@ -421,26 +445,6 @@ class JsonScanner:
         if not self._stack:
             self.state = COMPLETE
         return True
-
-
-class StringScanner:
-    """Scans one JSON string."""
-
-    __slots__ = ("_opened", "state")
-
-    def __init__(self) -> None:
-        self.state = NEED_MORE
-        self._opened = False
-
-    def step(self, text: str, at: int) -> int:
-        if not self._opened and at < len(text):
-            self._opened = True
-            at += 1
-        at = _STRING.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
-        if at < len(text) and text[at] == '"':
-            self.state = COMPLETE
-            at += 1
-        return at
 
 
 _CLOSES = {"(": ")", "[": "]", "{": "}"}

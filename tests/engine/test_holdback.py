@@ -18,8 +18,7 @@ FENCED = {"xlam", "fenced_json"}
 def longest_marker(dialect: str) -> int:
     scope = build_scope(AUTO if dialect == NATIVE else dialect, "standard", has_tools=True)
     table = marker_table_for(scope, tuple(tool.name for tool in TOOLS))
-    names = table.name_literals.literals if table.name_literals else ()
-    return max(map(len, (*table.literals.literals, *names)))
+    return max(map(len, table.literals.literals))
 
 
 def begins_freely(text: str) -> bool:

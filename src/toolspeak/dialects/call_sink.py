@@ -160,13 +160,11 @@ class EventWriter:
 
     def add_note(self, code: str, message: str, where: str = "") -> None:
         """Add a note that quotes `where`; at most `MAX_NOTES` per reply."""
-        if self.trial is not None:
-            self.trial.events.append(Note(code, message, where[:MAX_EXCERPT]))
-            return
-        self._note_count += 1
-        if self._note_count == MAX_NOTES:
-            code, message, where = "notes-omitted", "further notes are omitted", ""
-        if self._note_count <= MAX_NOTES:
+        if self.trial is None:
+            self._note_count += 1
+            if self._note_count == MAX_NOTES:
+                code, message, where = "notes-omitted", "further notes are omitted", ""
+        if self.trial or self._note_count <= MAX_NOTES:
             self.emit(Note(code, message, where[:MAX_EXCERPT]))
 
 
@@ -191,10 +189,6 @@ class CallSink:
         self.last_dialect: Dialect | None = None
         """The dialect of the last call."""
         self._streamed: StreamedCall | None = None
-
-    def count_calls(self, events: list[Event]) -> None:
-        """Count calls that were written without this sink."""
-        self.call_count += sum(isinstance(event, CallEnd) for event in events)
 
     def forget_calls(self, keep: int = 0) -> None:
         """Forget all calls but the first `keep`."""

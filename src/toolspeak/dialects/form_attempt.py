@@ -22,8 +22,8 @@ from ..calls.tools import Toolset, strip_name_prefix
 from ..events import TextDelta
 from ..types import Rejection
 from .call_sink import CallSink, EventWriter
-from .markers import marker_set
-from .template import CallForm, Dialect, InvalidBody, ParsedArguments
+from .markers import MarkerTable, marker_set
+from .template import CallForm, InvalidBody, ParsedArguments
 from .text_buffer import HeldTooLong, Reading, TextBuffer
 
 MAX_EXTRA_BRACKETS = 16
@@ -104,6 +104,7 @@ class AllowedNames(Struct, frozen=True):
 class ParserState(Struct, frozen=True, eq=False):
     """The parts of a parser that all attempts of one reply share."""
 
+    table: MarkerTable
     buffer: TextBuffer
     writer: EventWriter
     sink: CallSink
@@ -111,28 +112,10 @@ class ParserState(Struct, frozen=True, eq=False):
     names: AllowedNames
     names_in_prose: AllowedNames
     """Without markers, only declared tools may be called."""
-    expected_dialects: tuple[Dialect, ...]
-    """The dialects that were named."""
-    only_expected: bool
-    """Calls in other dialects are rejected."""
 
 
 class FormAttempt:
     """Reads one form at one place of the text."""
-
-    __slots__ = (
-        "_can_step_back",
-        "_repairs",
-        "_state",
-        "buffer",
-        "form",
-        "in_prose",
-        "is_example",
-        "is_truncated",
-        "names",
-        "rejections",
-        "sink",
-    )
 
     def __init__(
         self,
@@ -194,7 +177,7 @@ class FormAttempt:
             writer.write_text(text)
 
     def is_expected(self) -> bool:
-        return self.form.dialect in self._state.expected_dialects
+        return self.form.dialect in self._state.table.scope.named
 
     def begins_line(self) -> bool:
         return self._state.writer.last_character in ("", "\n")
@@ -263,12 +246,13 @@ class FormAttempt:
         return held.endswith(">") and not "".join(map(str, values)).strip()
 
     def _check(self, draft: CallDraft, start: int) -> CheckedCall:
-        state = self._state
+        state, scope = self._state, self._state.table.scope
         held = self.buffer.held_text()
         source = held[start:]
         raw = held[state.writer.trial.last_call_end :] if state.writer.trial else held
         checked = state.resolver.check(draft, source, raw, declared_only=self.in_prose)
-        if state.only_expected and not self.is_expected() and checked.rejection is None:
+        is_foreign = scope.is_strict and scope.named and not self.is_expected()
+        if is_foreign and checked.rejection is None:
             problem = f"the dialect {self.form.dialect.name} is not expected here"
             checked = reject_call("unexpected-dialect", problem, checked.name, raw=source)
         if self.is_example:

@@ -36,7 +36,7 @@ from .form_attempt import (
     UndeclaredCall,
 )
 from .json_bodies import read_exact_call, read_json_arguments, read_json_calls
-from .markers import MarkerSet, MarkerTable, marker_set
+from .markers import MarkerSet, marker_set
 from .python_calls import read_python_calls
 from .tagged_parameters import parse_attributes, read_parameters, tag_pattern, unescape_entities
 from .template import (
@@ -220,14 +220,12 @@ class FormMatcher:
     answer and after a truncated one are read too.
     """
 
-    def __init__(
-        self, state: ParserState, table: MarkerTable, *, is_exhaustive: bool = False
-    ) -> None:
+    def __init__(self, state: ParserState, *, is_exhaustive: bool = False) -> None:
         self._state = state
         self._buffer = state.buffer
         self._writer = state.writer
         self._sink = state.sink
-        self._table = table
+        self._scope = state.table.scope
         self.is_exhaustive = is_exhaustive
         self.is_turn_over = False
         """The final answer or another role's turn has begun: nothing after it is a call."""
@@ -239,8 +237,6 @@ class FormMatcher:
         """Markers of which the last call lacked one."""
         self._rescanned = 0
         """The amount of text that was read in vain so far."""
-        self._is_list = False
-        """The last calls were in a list."""
         self._is_answer_complete = False
         """The calls were in a list or between markers: calls in prose after them are chatter."""
         self._has_noted_chatter = False
@@ -257,7 +253,7 @@ class FormMatcher:
         for index, form in enumerate(forms):
             in_prose = self._is_prose_form(form)
             if in_prose and self._is_answered():
-                self._note_chatter()
+                self._note_chatter(self._buffer.text[self._buffer.position])
                 continue
             attempt = FormAttempt(
                 self._state,
@@ -269,7 +265,6 @@ class FormMatcher:
             )
             try:
                 if (yield from self._try_form(attempt)):
-                    self._is_answer_complete = not in_prose or self._is_list
                     return True
             except FormRejected:
                 self._buffer.restore()
@@ -309,7 +304,7 @@ class FormMatcher:
         form, sink, writer = attempt.form, self._sink, self._writer
         is_inert = any(form.opener == opener for opener, _ in form.dialect.inert_spans)
         has_end = bool(form.closer) or form.body in JSON_SLOTS | CODE_SLOTS
-        must_close = (self._table.scope.is_strict and has_end) or is_inert
+        must_close = (self._scope.is_strict and has_end) or is_inert
         calls_before = sink.call_count
         trial = writer.trial = Trial() if must_close or self.is_exhaustive else None
         try:
@@ -333,7 +328,7 @@ class FormMatcher:
             return False
         if trial and self.is_exhaustive and trial.has_rejections():
             return False
-        self._is_list = body.in_list
+        self._is_answer_complete = not attempt.in_prose or body.in_list
         yield from self._read_closers(attempt, body)
         return True
 
@@ -452,7 +447,7 @@ class FormMatcher:
     def _is_prose_form(self, form: CallForm) -> bool:
         """Return whether a form counts only because trust is lenient; control tokens always do."""
         is_bare = not form.opener or form.opener.startswith("`")
-        return is_bare and form.dialect in self._table.scope.in_prose
+        return is_bare and form.dialect in self._scope.in_prose
 
     def _is_answered(self) -> bool:
         """Return whether the answer is complete: models add explanations and examples."""
@@ -460,16 +455,16 @@ class FormMatcher:
             return False
         return self._is_answer_complete or self._writer.length_since_call > _MAX_LINK_LENGTH
 
-    def is_too_late(self) -> bool:
-        """Return whether a call here would rest on a fabricated result or follow the answer."""
+    def is_too_late(self, opener: str) -> bool:
+        """Return whether a call would rest on a fabricated result or follow the answer."""
         if self.is_turn_over and not self.is_exhaustive:
-            self._note_chatter()
+            self._note_chatter(opener)
             return True
         return False
 
-    def _note_chatter(self) -> None:
+    def _note_chatter(self, opener: str) -> None:
         """Note once that a tool is named after the answer."""
-        if not self._has_noted_chatter and self._buffer.text[self._buffer.position] not in "{[`":
+        if not self._has_noted_chatter and opener[0] not in "{[`":
             self._has_noted_chatter = True
             self._writer.add_note("after-answer", "calls after a complete answer are text")
 

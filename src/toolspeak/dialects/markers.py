@@ -39,7 +39,6 @@ _PROSE_DIALECTS = ("raw-json", "bare_json_array", "pythonic", "glm4_line", "fenc
 """The dialects that count within prose if trust is lenient."""
 _CONTROL_TOKEN = re.compile(r"<[|｜]|\[|<\w+:")
 """The beginning of tokens that never occur in ordinary text."""
-_NOT_SEARCHED: Any = object()
 _BRACKETS_BY_BODY = {
     "object": ("{",),
     "list": ("[", "{"),
@@ -175,37 +174,6 @@ class MarkerSet:
         return len(text)
 
 
-class MarkerSetPair:
-    """Two sets of literals: one that many requests share, and one for the tools of a request.
-
-    It belongs to one parser: it remembers the matches, so that no text is searched twice.
-    """
-
-    def __init__(self, one: MarkerSet, other: MarkerSet) -> None:
-        self._sets = (one, other)
-        self._text = ""
-        self._matches: dict[MarkerSet, re.Match[str] | None] = {}
-
-    def search(self, text: str, at: int) -> re.Match[str] | None:
-        """Find the first literal in `text[at:]`, and the longest at that place."""
-        if text is not self._text:
-            self._text, self._matches = text, {}
-        for markers in self._sets:
-            known = self._matches.get(markers, _NOT_SEARCHED)
-            if known is _NOT_SEARCHED or (known is not None and known.start() < at):
-                self._matches[markers] = markers.search(text, at)
-        found = [match for match in self._matches.values() if match]
-        return min(found, key=lambda match: (match.start(), -match.end()), default=None)
-
-    def cannot_begin_in(self, text: str) -> bool:
-        """Return whether no character of `text` begins a literal."""
-        return all(markers.cannot_begin_in(text) for markers in self._sets)
-
-    def settled_end(self, text: str, at: int) -> int:
-        """Return the position in `text[at:]` where a literal may have begun; by default the end."""
-        return min(markers.settled_end(text, at) for markers in self._sets)
-
-
 @lru_cache(maxsize=1024)
 def marker_set(literals: tuple[str, ...]) -> MarkerSet:
     return MarkerSet(literals)
@@ -273,9 +241,6 @@ class MarkerTable(Struct, frozen=True, eq=False):
     scope: Scope
     markers: dict[str, Marker]
     literals: MarkerSet
-    """All markers, except the ones in `name_literals`."""
-    name_literals: MarkerSet | None
-    """The markers that begin with the name of a tool."""
     bare_forms: tuple[CallForm, ...]
     """Forms that count only if the whole message consists of them."""
     initial_tokens: tuple[str, ...]
@@ -308,7 +273,8 @@ def marker_table_for(scope: Scope, tools: tuple[str, ...] | None) -> MarkerTable
         shorter = [text for text in shared.markers if opener.startswith(text)]
         also = tuple(form for text in shorter for form in shared.markers[text].forms)
         own[opener] = structs.replace(marker, forms=(*marker.forms, *also))
-    return structs.replace(shared, name_literals=MarkerSet(own), markers={**shared.markers, **own})
+    markers = {**shared.markers, **own}
+    return structs.replace(shared, literals=MarkerSet(markers), markers=markers)
 
 
 @lru_cache(maxsize=64)
@@ -334,7 +300,6 @@ def _build_shared_table(scope: Scope, has_tools: bool) -> MarkerTable:
         scope=scope,
         markers=markers,
         literals=MarkerSet(markers),
-        name_literals=None,
         bare_forms=_deduplicate_forms(
             form
             for form in bare

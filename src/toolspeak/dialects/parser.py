@@ -48,9 +48,6 @@ from .markers import (
     AUTO,
     EVERY_DIALECT,
     Marker,
-    MarkerSet,
-    MarkerSetPair,
-    MarkerTable,
     build_scope,
     marker_set,
     marker_table_for,
@@ -187,17 +184,16 @@ def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> Rep
     context = MarkerContext(buffer, options.trust)
     writer = EventWriter(context.append)
     state = ParserState(
+        table=table,
         buffer=buffer,
         writer=writer,
         sink=CallSink(writer, resolver, incremental=options.is_incremental),
         resolver=resolver,
         names=AllowedNames(toolset, toolset is None or types_only),
         names_in_prose=AllowedNames(toolset, toolset is None),
-        expected_dialects=table.scope.named,
-        only_expected=table.scope.is_strict and bool(table.scope.named),
     )
-    matcher = FormMatcher(state, table, is_exhaustive=is_exhaustive)
-    return ReplyMachine(options, table, context, state, matcher)
+    matcher = FormMatcher(state, is_exhaustive=is_exhaustive)
+    return ReplyMachine(options, context, state, matcher)
 
 
 def find_calls(options: ParserOptions, text: str) -> Iterator[CallKey]:
@@ -233,23 +229,20 @@ class ReplyMachine:
     def __init__(
         self,
         options: ParserOptions,
-        table: MarkerTable,
         context: MarkerContext,
         state: ParserState,
         matcher: FormMatcher,
     ) -> None:
         self._options = options
-        self._table = table
+        self._table = state.table
         self._context = context
         self._matcher = matcher
         self._sink = state.sink
         self.buffer = state.buffer
         self.writer = state.writer
         self._framed_messages = FramedMessageReader(state, matcher)
-        self._bare_message = BareMessageReader(state, table)
-        self._reasoning = ReasoningReader(
-            state, matcher, table, keeps_calls=options.trust == "lenient"
-        )
+        self._bare_message = BareMessageReader(state)
+        self._reasoning = ReasoningReader(state, matcher, keeps_calls=options.trust == "lenient")
         self._has_noted_truncation = False
 
     def read_whole(self, text: str) -> list[Event]:
@@ -264,11 +257,8 @@ class ReplyMachine:
         """Read the reply; the first step only starts the machine."""
         yield
         yield from self._read_beginning()
-        markers: MarkerSet | MarkerSetPair = self._table.literals
-        if self._table.name_literals:
-            markers = MarkerSetPair(markers, self._table.name_literals)
         write = self.writer.write_text
-        while literal := (yield from self.buffer.find_marker(markers, write)):
+        while literal := (yield from self.buffer.find_marker(self._table.literals, write)):
             if not (yield from self._read_marker(literal)):
                 write(literal)
                 self.buffer.position += len(literal)
@@ -310,7 +300,7 @@ class ReplyMachine:
                 return False
             if marker.forms and context.is_announced_example():
                 return (yield from self._read_example(literal, marker))
-            if marker.forms and self._matcher.is_too_late():
+            if marker.forms and self._matcher.is_too_late(literal):
                 return False
             if (yield from self._read_call_or_message(literal, marker)):
                 return True
@@ -376,7 +366,8 @@ class ReplyMachine:
         buffer = self.buffer
         opened = rest = buffer.text[buffer.position :]
         while rest and (match := self._table.literals.pattern.match(rest)):
-            if not self._table.markers[match[0]].forms or not _OPENER.fullmatch(match[0]):
+            openers = [form.opener for form in self._table.markers[match[0]].forms]
+            if match[0] not in openers or not _OPENER.fullmatch(match[0]):
                 return False
             rest = rest[match.end() :].lstrip()
         if rest:
@@ -443,7 +434,7 @@ class ReplyMachine:
             self.writer.add_note("call-from-reasoning", message)
             kinds = (CallStart, ArgumentsDelta, CallEnd, Note)
             self.writer.emit(*(event for event in found if isinstance(event, kinds)))
-            self._sink.count_calls(found)
+            self._sink.call_count += sum(isinstance(event, CallEnd) for event in found)
 
     # Markers that begin neither a call nor reasoning.
 

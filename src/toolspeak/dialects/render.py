@@ -68,7 +68,7 @@ def render_calls(
     if dialect.forms[0].body in _SEVERAL_CALLS:
         written = _render_form(dialect, 0, calls, schemas)
     else:
-        written = dialect.separator.join(
+        written = dialect.joiner.join(
             _render_form(dialect, index, [call], schemas) for index, call in enumerate(calls)
         )
     before, _, after = dialect.wrapper_template.partition("$calls")
@@ -376,7 +376,7 @@ def _render_api_echo(objects: Sequence[str], _: Dialect) -> str:
 _JSON_BODIES: dict[str, Callable[[Sequence[str], Dialect], str]] = {
     "object": lambda objects, _: objects[0],
     "list": lambda objects, _: f"[{', '.join(objects)}]",
-    "lines": lambda objects, dialect: dialect.separator.join(objects),
+    "lines": lambda objects, dialect: dialect.joiner.join(objects),
     "echo": _render_api_echo,
     "content": lambda objects, _: f'{{"content": null, "tool_calls": [{", ".join(objects)}]}}',
 }

@@ -22,7 +22,7 @@ from .call_sink import Trial
 from .form_attempt import Body, FormAttempt, Header, ParserState
 from .form_matching import FormMatcher, read_form
 from .json_bodies import read_json_arguments
-from .markers import MarkerSet, MarkerTable, marker_set
+from .markers import MarkerSet, marker_set
 from .template import JSON_SLOTS, CallForm, Dialect, MessageFrame
 from .text_buffer import HeldTooLong, Reading
 
@@ -46,13 +46,11 @@ Section = Literal["", "done", "text", "reasoning"]
 class ReasoningReader:
     """Reads the reasoning of one reply."""
 
-    def __init__(
-        self, state: ParserState, matcher: FormMatcher, table: MarkerTable, *, keeps_calls: bool
-    ) -> None:
+    def __init__(self, state: ParserState, matcher: FormMatcher, *, keeps_calls: bool) -> None:
         self._buffer = state.buffer
         self._writer = state.writer
         self._matcher = matcher
-        self._call_openers = table.call_openers
+        self._call_openers = state.table.call_openers
         self._keeps_calls = keeps_calls
         self.thoughts_with_calls: list[str] = []
         """Reasoning that seems to hold calls, if it is wanted."""
@@ -161,7 +159,7 @@ class FramedMessageReader:
                 call = _MessageToTool(dialect, frame, header, name, has_prefix, is_complete)
                 return (yield from self._read_message_to_tool(call))
         is_unknown = recipient is not None and self._is_unknown(recipient[1])
-        is_unexpected = dialect not in self._state.expected_dialects
+        is_unexpected = dialect not in self._state.table.scope.named
         if not is_complete or only_calls or (is_unknown and not opener and is_unexpected):
             return self._give_back()
         buffer.release()
@@ -172,31 +170,28 @@ class FramedMessageReader:
         return "reasoning" if re.search(frame.reasoning_pattern, header) else "text"
 
     def _read_message_to_tool(self, call: _MessageToTool) -> Reading[Section]:
-        buffer = self._buffer
+        buffer, matcher = self._buffer, self._matcher
         if not call.is_complete and not self._is_tool(call):
             return self._give_back()
-        if self._is_too_late():
+        if matcher.is_too_late(call.header):
             return self._give_back()
+        start = buffer.held_length()
         attempt = FormAttempt(self._state, call.form())
-        if (yield from self._read_arguments(attempt, call.name)):
+        body = read_json_arguments(attempt, Header(call.name))
+        if (yield from matcher.read_calls(attempt, body)):
             return "done"
-        if attempt.is_truncated or (call.is_complete and (yield from self._is_empty())):
+        buffer.seek(start)
+        # A header that nothing follows is a call that is cut off, too.
+        is_empty = call.is_complete and not (yield from buffer.peek_past_separator())
+        if attempt.is_truncated or is_empty:
             buffer.restore()
-            return "done" if self._matcher.write_truncated_call() else ""
+            return "done" if matcher.write_truncated_call() else ""
         if call.is_complete:
             attempt = FormAttempt(self._state, call.form())
             body = self._read_other_body(attempt, call)
-            if (yield from self._matcher.read_calls(attempt, body)):
+            if (yield from matcher.read_calls(attempt, body)):
                 return "done"
         return self._give_back()
-
-    def _is_too_late(self) -> bool:
-        buffer = self._buffer
-        body = buffer.held_length()
-        buffer.seek(0)
-        is_too_late = self._matcher.is_too_late()
-        buffer.seek(body)
-        return is_too_late
 
     def _give_back(self) -> Section:
         """Give back what was read: it is not a message."""
@@ -235,23 +230,6 @@ class FramedMessageReader:
                 return None
             yield
 
-    def _read_arguments(self, attempt: FormAttempt, name: str) -> Reading[bool]:
-        start = self._buffer.held_length()
-        body = read_json_arguments(attempt, Header(name))
-        if (yield from self._matcher.read_calls(attempt, body)):
-            return True
-        self._buffer.seek(start)
-        return False
-
-    def _is_empty(self) -> Reading[bool]:
-        """Return whether the text ends with the header."""
-        buffer = self._buffer
-        body = buffer.held_length()
-        yield from buffer.read_space()
-        is_empty = (yield from buffer.peek()) == ""
-        buffer.seek(body)
-        return is_empty
-
     def _read_other_body(self, attempt: FormAttempt, call: _MessageToTool) -> Reading[Body]:
         """Read code, if the header says so and the tool takes nothing else; reject other text."""
         frame, name = call.frame, call.name
@@ -271,10 +249,10 @@ class FramedMessageReader:
 class BareMessageReader:
     """Reads the rest of a message, if it is nothing but calls."""
 
-    def __init__(self, state: ParserState, table: MarkerTable) -> None:
+    def __init__(self, state: ParserState) -> None:
         self._state = state
         self._buffer = state.buffer
-        self._table = table
+        self._table = state.table
         self._is_truncated = False
         """The text ended inside a body of the current trial."""
 

@@ -281,8 +281,8 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """A closer that ends the model's turn: calls after it are made up."""
     answer_openers: tuple[str, ...] = ()
     """Literals that begin the final answer: nothing after them is a call."""
-    separator: str = "\n"
-    """The text between two calls."""
+    separator: str | None = None
+    """The text between two calls; by default a line break, or nothing in a wrapper."""
     parameter_template: str = ""
     """Template of one parameter, for `$params`."""
     json_keys: JsonKeys = JsonKeys()
@@ -332,6 +332,12 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     model_fragments: tuple[str, ...] = ()
     """Fragments of the ids of models that use this dialect."""
     description: str = ""
+
+    @property
+    def joiner(self) -> str:
+        """The text between two calls."""
+        default = "" if self.wrapper_template else "\n"
+        return default if self.separator is None else self.separator
 
     @cached_property
     def forms(self) -> tuple[CallForm, ...]:

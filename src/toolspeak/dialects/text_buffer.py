@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Protocol, TypeVar
 
 from ..calls.lenient_json import MAX_DEPTH
-from .markers import MarkerSet, MarkerSetPair
+from .markers import MarkerSet, marker_set
 
 _SPACE = re.compile(r"[\s\ufeff]*+")
 _SEPARATOR = re.compile(r"\s*+[,;]?+\s*+")
@@ -48,21 +48,6 @@ class Scanner(Protocol):
 class TextBuffer:
     """A window on the text: `text[position:]` is unread. Both may change at every `yield`."""
 
-    __slots__ = (
-        "_held_chunks",
-        "_held_size",
-        "_hold_start",
-        "active_scanner",
-        "furthest",
-        "is_final",
-        "max_held_length",
-        "pending_search",
-        "position",
-        "text",
-        "text_offset",
-        "undecodable_text",
-    )
-
     def __init__(self, max_held_length: int) -> None:
         self.max_held_length = max_held_length
         self.text = ""
@@ -75,7 +60,7 @@ class TextBuffer:
         """Offset in the whole reply up to which text was read before it was given back."""
         self.active_scanner: Scanner | None = None
         """The scanner that waits for more text, while only the end of a value is awaited."""
-        self.pending_search: tuple[MarkerSet | MarkerSetPair, Callable[[str], None]] | None = None
+        self.pending_search: tuple[MarkerSet, Callable[[str], None]] | None = None
         """The markers searched for and where the text before them goes, while nothing is held."""
         self.undecodable_text = ""
         """The text that the JSON decoder failed on last: decoding it again would fail too."""
@@ -112,13 +97,13 @@ class TextBuffer:
         """Return how much was read since `hold`."""
         return self._held_size + self.position - self._hold_start
 
-    def held_extent(self) -> int:
-        """Return how far beyond `hold` any text was read, even if it was given back since."""
-        here = self.text_offset + self.position
-        return max(self.furthest, here) - here + self.held_length()
-
     def is_held_too_long(self) -> bool:
-        return self.held_extent() > self.max_held_length
+        """Return whether a call may not be so long as all that was read since `hold`.
+
+        Text counts even if it was given back since.
+        """
+        given_back = max(self.furthest - self.offset, 0)
+        return given_back + self.held_length() > self.max_held_length
 
     def held_text(self) -> str:
         """Return the text that was read since `hold`."""
@@ -175,9 +160,7 @@ class TextBuffer:
 
     # Reading: each method returns when its result is certain, however the text is chunked.
 
-    def find_marker(
-        self, markers: MarkerSet | MarkerSetPair, let_go: Callable[[str], None]
-    ) -> Reading[str]:
+    def find_marker(self, markers: MarkerSet, let_go: Callable[[str], None]) -> Reading[str]:
         """Pass the text before the next marker to `let_go`; return the marker, unread, or ""."""
         while True:
             text, position = self.text, self.position
@@ -458,14 +441,15 @@ class BracketScanner:
     outside of strings makes the text invalid.
     """
 
-    __slots__ = ("_inside", "_quote", "_stack", "_stop", "_token", "state")
+    __slots__ = ("_inside", "_pattern", "_quote", "_stack", "_stop", "_tokens", "state")
 
     def __init__(self, quote: str = "", stop: str = "") -> None:
         self.state = NEED_MORE
         self._stack: list[str] = []
         self._quote = quote
         self._stop = stop
-        self._token = _bracket_token(quote, stop)
+        self._tokens = marker_set(tuple(filter(None, (quote, stop))))
+        self._pattern = _bracket_pattern(quote, stop)
         self._inside = ""
         """The quote that ends the current string; "" outside of strings."""
 
@@ -478,18 +462,15 @@ class BracketScanner:
                     return at
                 self._inside = ""
                 continue
-            match = self._token.search(text, at)
+            match = self._pattern.search(text, at)
             if match is None:
-                return min(
-                    _partial_token_start(text, at, self._quote),
-                    _partial_token_start(text, at, self._stop),
-                )
+                return self._tokens.settled_end(text, at)
             at = match.start()
             mark = match[0]
             if mark == self._stop:
                 self.state = INVALID
                 return at
-            if end - at < len(self._stop) and self._stop.startswith(text[at:]):
+            if self._tokens.may_continue(text, at):
                 return at
             if mark in _QUOTED:
                 if end - at < 3 and text[at:] == mark * (end - at):
@@ -517,7 +498,7 @@ class BracketScanner:
         if quote == self._quote:
             end = text.find(quote, at)
             if end < 0:
-                return _partial_token_start(text, at, quote), False
+                return marker_set((quote,)).settled_end(text, at), False
             return end + len(quote), True
         while True:
             match = _QUOTED[quote[0]].match(text, at)
@@ -532,16 +513,8 @@ class BracketScanner:
 
 
 @lru_cache(maxsize=256)
-def _bracket_token(quote: str, stop: str) -> re.Pattern[str]:
+def _bracket_pattern(quote: str, stop: str) -> re.Pattern[str]:
     """Return a pattern for `stop`, strings and brackets; `stop` may begin with a bracket."""
     strings = re.escape(quote) if quote else "[\"']"
     marker = f"{re.escape(stop)}|" if stop else ""
     return re.compile(rf"{marker}{strings}|[()\[\]{{}}]")
-
-
-def _partial_token_start(text: str, at: int, token: str) -> int:
-    """Return the position in `text[at:]` where `token` may have begun; by default the end."""
-    for start in range(max(at, len(text) - len(token) + 1), len(text)):
-        if token.startswith(text[start:]):
-            return start
-    return len(text)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from ...calls.drafts import RESERVED_KEYS
 from ..template import CHATML_TOKENS, NAME_IS_KEY, THINK_TAGS, Dialect, JsonKeys
 
@@ -16,10 +18,28 @@ _COHERE_TURN = (
     "<|END_OF_TURN_TOKEN|>",
     "<|CHATBOT_TOKEN|>",
 )
-_COHERE_THINK = (("<|START_THINKING|>", "<|END_THINKING|>"),)
-_COHERE_RESULTS = "<|START_TOOL_RESULT|>[$results]<|END_TOOL_RESULT|>"
-_COHERE_RESULT = '{"tool_call_id": $id_json, "results": {"0": $content_json}, "is_error": $error}'
-_FINAL_RESPONSE = (*THINK_TAGS, ("", "[BEGIN FINAL RESPONSE]"))
+_COMMAND3 = Dialect(
+    name="cohere_command3",
+    call_templates=("<|START_ACTION|>$list<|END_ACTION|>",),
+    json_keys=JsonKeys("tool_name", "parameters", "tool_call_id"),
+    reasoning_tags=(("<|START_THINKING|>", "<|END_THINKING|>"),),
+    control_tokens=_COHERE_TURN,
+    result_template=(
+        '{"tool_call_id": $id_json, "results": {"0": $content_json}, "is_error": $error}'
+    ),
+    results_template="<|START_TOOL_RESULT|>[$results]<|END_TOOL_RESULT|>",
+    model_fragments=("command-r7b", "command-a", "c4ai-command-r7b"),
+    description="Command R7B, Command A",
+)
+_APRIEL15 = Dialect(
+    name="apriel15",
+    call_templates=("<tool_calls>$list</tool_calls>",),
+    reasoning_tags=(*THINK_TAGS, ("", "[BEGIN FINAL RESPONSE]")),
+    control_tokens=("[END FINAL RESPONSE]", "<|end|>"),
+    result_template="<|tool_result|>$content",
+    model_fragments=("apriel-1.5", "apriel"),
+    description="Apriel 1.5",
+)
 
 DIALECTS = (
     Dialect(
@@ -121,23 +141,9 @@ DIALECTS = (
         model_fragments=("minimax-m1", "minimax-text"),
         description="MiniMax-M1; one object per line",
     ),
-    Dialect(
-        name="apriel15",
-        call_templates=("<tool_calls>$list</tool_calls>",),
-        reasoning_tags=_FINAL_RESPONSE,
-        control_tokens=("[END FINAL RESPONSE]", "<|end|>"),
-        result_template="<|tool_result|>$content",
-        model_fragments=("apriel-1.5", "apriel"),
-        description="Apriel 1.5",
-    ),
-    Dialect(
-        name="apriel16",
-        call_templates=("<tool_calls>$list</tool_calls>",),
-        reasoning_tags=_FINAL_RESPONSE,
-        control_tokens=("[END FINAL RESPONSE]", "<|end|>"),
-        result_template="<|tool_result|>$content",
-        model_fragments=("apriel-1.6",),
-        description="Apriel 1.6",
+    _APRIEL15,
+    structs.replace(
+        _APRIEL15, name="apriel16", model_fragments=("apriel-1.6",), description="Apriel 1.6"
     ),
     Dialect(
         name="nemotron_nano_v2",
@@ -172,25 +178,10 @@ DIALECTS = (
         model_fragments=("apertus",),
         description="Apertus; the tool's name is the key",
     ),
-    Dialect(
-        name="cohere_command3",
-        call_templates=("<|START_ACTION|>$list<|END_ACTION|>",),
-        json_keys=JsonKeys("tool_name", "parameters", "tool_call_id"),
-        reasoning_tags=_COHERE_THINK,
-        control_tokens=_COHERE_TURN,
-        result_template=_COHERE_RESULT,
-        results_template=_COHERE_RESULTS,
-        model_fragments=("command-r7b", "command-a", "c4ai-command-r7b"),
-        description="Command R7B, Command A",
-    ),
-    Dialect(
+    _COMMAND3,
+    structs.replace(
+        _COMMAND3,
         name="cohere_command4",
-        call_templates=("<|START_ACTION|>$list<|END_ACTION|>",),
-        json_keys=JsonKeys("tool_name", "parameters", "tool_call_id"),
-        reasoning_tags=_COHERE_THINK,
-        control_tokens=_COHERE_TURN,
-        result_template=_COHERE_RESULT,
-        results_template=_COHERE_RESULTS,
         model_fragments=("command-4", "cohere2"),
         description="Cohere2-MoE, Command 4",
     ),
@@ -237,7 +228,6 @@ DIALECTS = (
             "<dots_function_call>$object</dots_function_call>",
         ),
         wrapper_template="<dots_function_call>\n$calls</dots_function_call>",
-        separator="",
         parameter_template='<parameter name="$key">$value</parameter>\n',
         model_fragments=("dots.llm", "dots1"),
         description="dots.llm",

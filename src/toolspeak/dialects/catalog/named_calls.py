@@ -44,7 +44,6 @@ DIALECTS = (
             "$name\n$code<|eot_id|>",
         ),
         extra_closers=LLAMA_END_TOKENS,
-        separator="\n",
         control_tokens=(">>>all\n",),
         initial_tokens=("all\n",),
         reserved_names=("all",),
@@ -105,6 +104,7 @@ DIALECTS = (
             "```json\n$arguments\n```<|tool_call_end|>",
         ),
         wrapper_template=_DEEPSEEK_WRAP,
+        separator="\n",
         control_tokens=(
             *_DEEPSEEK_SILENT,
             "<|tool▁calls▁begin|>",
@@ -133,7 +133,6 @@ DIALECTS = (
             "<｜tool▁calls▁begin｜>$name<｜tool▁sep｜>$arguments<｜tool▁call▁end｜>",
         ),
         wrapper_template=_DEEPSEEK_WRAP,
-        separator="",
         control_tokens=_DEEPSEEK_SILENT,
         result_template=_DEEPSEEK_RESULT,
         model_fragments=("deepseek-v3.1",),
@@ -145,7 +144,6 @@ DIALECTS = (
             "<|tool_call_begin|>$header<|tool_call_argument_begin|>$arguments<|tool_call_end|>",
         ),
         wrapper_template="<|tool_calls_section_begin|>$calls<|tool_calls_section_end|>",
-        separator="",
         header_patterns=(
             r"(?:functions\.)?(.*?)(?:[:.]\d+)?",
             r"(?:functions[._]?)?(.*?)(?:[:._]\d+)?",
@@ -163,7 +161,6 @@ DIALECTS = (
             "<|tool_call:begin|>$id<|tool_call:name|>$name<|tool_call:args|>$arguments<|tool_call:end|>",
         ),
         wrapper_template="<|begin|>assistant<|tool_calls|>$calls<|calls|>",
-        separator="",
         reasoning_tags=(*THINK_TAGS, ("<|think|>", "<|end|>")),
         control_tokens=("<|begin|>assistant", "<|content|>", "<|end|>", "<|calls|>"),
         result_template="<|tool_response:begin|>$id<|tool_response:name|>$name"

@@ -1,7 +1,7 @@
 """Every text format in which models write tool calls, parsed and rendered from one description.
 
 template      what a dialect is             catalog     the dialects themselves, as data
-registry      which dialects count          parser      how text becomes events: read this first
+markers       which dialects count          parser      how text becomes events: read this first
 render        calls, results and tool lists as text
 """
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -65,9 +65,9 @@ class EventWriter:
         """Takes all events while it is not certain that they count."""
         self.last_character = ""
         """The last character of the text; "" after a call or reasoning, as at a line's start."""
-        self.only_space_since_call = True
         self.has_text = False
         self.length_since_call = 0
+        """The length of the text since the last call, without the white space at its edge."""
         self.has_reasoning = False
 
     def take_events(self) -> list[Event]:
@@ -77,11 +77,19 @@ class EventWriter:
         return events
 
     def emit(self, *events: Event) -> None:
+        """Add events, with at most `MAX_NOTES` notes per reply."""
         if self.trial is not None:
             self.trial.events.extend(events)
             return
         self._flush_text()
-        self._events.extend(events)
+        for event in events:
+            if isinstance(event, Note):
+                self._note_count += 1
+                if self._note_count == MAX_NOTES:
+                    self._events.append(Note("notes-omitted", "further notes are omitted"))
+                if self._note_count >= MAX_NOTES:
+                    continue
+            self._events.append(event)
 
     def end_trial(self, *, counts: bool) -> None:
         """Emit the events of the trial if they count, else forget them."""
@@ -90,11 +98,7 @@ class EventWriter:
             return
         if trial.has_calls():
             self.mark_call_boundary()
-        for event in trial.events:
-            if isinstance(event, Note):
-                self.add_note(event.code, event.message, event.where)
-            else:
-                self.emit(event)
+        self.emit(*trial.events)
 
     def _flush_text(self) -> None:
         if self._text:
@@ -117,7 +121,6 @@ class EventWriter:
                 self._text.extend(self._edge_space)
             self._edge_space = None
             self._drops_space = False
-            self.only_space_since_call = False
             self.has_text = True
         self._text.append(text)
         self.length_since_call += len(text)
@@ -125,7 +128,6 @@ class EventWriter:
     def mark_call_boundary(self) -> None:
         """A call was read here: drop the white space before it, hold back the one after it."""
         self._edge_space = []
-        self.only_space_since_call = True
         self.last_character = ""
         self.length_since_call = 0
 
@@ -159,13 +161,8 @@ class EventWriter:
         self.has_reasoning = True
 
     def add_note(self, code: str, message: str, where: str = "") -> None:
-        """Add a note that quotes `where`; at most `MAX_NOTES` per reply."""
-        if self.trial is None:
-            self._note_count += 1
-            if self._note_count == MAX_NOTES:
-                code, message, where = "notes-omitted", "further notes are omitted", ""
-        if self.trial or self._note_count <= MAX_NOTES:
-            self.emit(Note(code, message, where[:MAX_EXCERPT]))
+        """Add a note that quotes the beginning of `where`."""
+        self.emit(Note(code, message, where[:MAX_EXCERPT]))
 
 
 class StreamedCall(Struct, eq=False):
@@ -195,10 +192,6 @@ class CallSink:
         self.call_count = keep
         self._resolver.ids.keep_first(keep)
 
-    def add_notes(self, notes: Iterable[Note]) -> None:
-        for note in notes:
-            self._writer.add_note(note.code, note.message, note.where)
-
     def is_repeated_in_prose(self, checked: CheckedCall) -> bool:
         """Return whether the same call was made before, with text in between."""
         has_text = self._writer.length_since_call > 0
@@ -215,10 +208,10 @@ class CallSink:
         call = resolution.call
         if call is None:
             self.retract_streamed_call()
-            self.add_notes(resolution.notes)
+            self._writer.emit(*resolution.notes)
             return
         self._streamed = None
-        self.add_notes(resolution.notes)
+        self._writer.emit(*resolution.notes)
         events: list[Event] = []
         if streamed is None:
             events.append(CallStart(self.call_count, call.id, call.name, dialect.name))
@@ -236,13 +229,13 @@ class CallSink:
         if streamed:
             self._resolver.ids.release(streamed.start.id)
         self._writer.emit(CallRejected(rejection, streamed.start.index if streamed else None))
-        self.add_notes(self._resolver.reject(rejection).notes)
+        self._writer.emit(*self._resolver.reject(rejection).notes)
 
     # Arguments that are passed on while they arrive.
 
     def start_streaming(self, name: str, wanted_id: str, dialect: Dialect) -> None:
         call_id, notes = self._resolver.claim_id(wanted_id)
-        self.add_notes(notes)
+        self._writer.emit(*notes)
         start = CallStart(self.call_count, call_id, name, dialect.name)
         self._streamed = StreamedCall(start, wanted_id, [])
         self._writer.emit(start)

@@ -33,15 +33,6 @@ _MAX_DEPTH = 50
 _CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.S)
 
 
-class _ElementContext(Struct, frozen=True, eq=False):
-    """The constants of one body."""
-
-    dialect: Dialect
-    root: Mapping[str, Any]
-    """The schema of all parameters."""
-    repairs: list[str]
-
-
 def read_elements(attempt: FormAttempt, header: Header) -> Reading[Body]:
     form = attempt.form
 
@@ -57,8 +48,8 @@ def parse_elements(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> Pa
     if found is None:
         raise InvalidBody("text where only elements are allowed")
     declared = get_properties(schema)
-    context = _ElementContext(dialect, schema, [])
-    return unwrap_arguments(_parse_object(found, declared, context), declared, context.repairs)
+    parser = _ElementParser(dialect, schema, [])
+    return unwrap_arguments(parser.parse_object(found, declared), declared, parser.repairs)
 
 
 def _split_elements(text: str, prefix: str) -> list[tuple[str, str]] | None:
@@ -89,59 +80,60 @@ def _find_closing_tag(text: str, at: int, name: str, prefix: str) -> int:
         at = end + len(closing)
 
 
-def _parse_object(
-    found: list[tuple[str, str]],
-    declared: Mapping[str, Any],
-    context: _ElementContext,
-    depth: int = 0,
-) -> dict[str, Any]:
-    if depth > _MAX_DEPTH:
-        raise InvalidBody("elements are nested too deeply")
-    texts: dict[str, list[str]] = {}
-    for key, text in found:
-        texts.setdefault(key, []).append(text)
-    return {
-        key: _parse_value(several, declared.get(key), context, depth + 1)
-        for key, several in texts.items()
-    }
+class _ElementParser(Struct, frozen=True, eq=False):
+    """Parses the elements of one body by their schema."""
 
+    dialect: Dialect
+    root: Mapping[str, Any]
+    """The schema of all parameters."""
+    repairs: list[str]
 
-def _parse_value(texts: list[str], schema: Any, context: _ElementContext, depth: int) -> Any:
-    root, cdata = context.root, context.dialect.allows_cdata
-    types = allowed_types(schema, root)
-    if len(texts) > 1 and (not types or "array" in types):
+    def parse_object(
+        self, found: list[tuple[str, str]], declared: Mapping[str, Any], depth: int = 0
+    ) -> dict[str, Any]:
+        if depth > _MAX_DEPTH:
+            raise InvalidBody("elements are nested too deeply")
+        texts: dict[str, list[str]] = {}
+        for key, text in found:
+            texts.setdefault(key, []).append(text)
+        return {
+            key: self._parse_value(several, declared.get(key), depth + 1)
+            for key, several in texts.items()
+        }
+
+    def _parse_value(self, texts: list[str], schema: Any, depth: int) -> Any:
+        root, cdata = self.root, self.dialect.allows_cdata
+        types = allowed_types(schema, root)
         items = resolve_ref(schema, root).get("items")
-        return [_parse_value([text], items, context, depth) for text in texts]
-    if len(texts) > 1:
-        raise InvalidBody("an element is given several times, and only one is allowed")
-    [text] = texts
-    if cdata and (match := _CDATA.fullmatch(text)):
-        return parse_text_value(match[1], schema, root, context.repairs)
-    if not types or (types & {"object", "array"} and "string" not in types):
-        structure = _parse_structure(text, schema, types, context, depth)
-        if structure is not None:
-            return structure
-    if cdata and text.startswith("\n"):
-        text = text[1:].removesuffix("\n")
-    value = parse_text_value(text, schema, root, context.repairs)
-    if types == frozenset({"array"}) and not isinstance(value, list):
-        return [_parse_value([text], resolve_ref(schema, root).get("items"), context, depth)]
-    return value
+        if len(texts) > 1 and (not types or "array" in types):
+            return [self._parse_value([text], items, depth) for text in texts]
+        if len(texts) > 1:
+            raise InvalidBody("an element is given several times, and only one is allowed")
+        [text] = texts
+        if cdata and (match := _CDATA.fullmatch(text)):
+            return parse_text_value(match[1], schema, root, self.repairs)
+        if not types or (types & {"object", "array"} and "string" not in types):
+            structure = self._parse_structure(text, schema, types, depth)
+            if structure is not None:
+                return structure
+        if cdata and text.startswith("\n"):
+            text = text[1:].removesuffix("\n")
+        value = parse_text_value(text, schema, root, self.repairs)
+        if types == frozenset({"array"}) and not isinstance(value, list):
+            return [self._parse_value([text], items, depth)]
+        return value
 
-
-def _parse_structure(
-    text: str, schema: Any, types: frozenset[str], context: _ElementContext, depth: int
-) -> Any:
-    found = _split_elements(text, context.dialect.tag_prefix)
-    if not found:
-        return None
-    whole = select_branch(schema, context.root, "array" if found[0][0] == _ITEM else "object")
-    if all(key == _ITEM for key, _ in found) and (not types or "array" in types):
-        items = whole.get("items")
-        return [_parse_value([item], items, context, depth + 1) for _, item in found]
-    if types and "object" not in types:
-        return None
-    return _parse_object(found, get_properties(whole), context, depth)
+    def _parse_structure(self, text: str, schema: Any, types: frozenset[str], depth: int) -> Any:
+        found = _split_elements(text, self.dialect.tag_prefix)
+        if not found:
+            return None
+        whole = select_branch(schema, self.root, "array" if found[0][0] == _ITEM else "object")
+        if all(key == _ITEM for key, _ in found) and (not types or "array" in types):
+            items = whole.get("items")
+            return [self._parse_value([item], items, depth + 1) for _, item in found]
+        if types and "object" not in types:
+            return None
+        return self.parse_object(found, get_properties(whole), depth)
 
 
 def render_elements(

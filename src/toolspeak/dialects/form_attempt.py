@@ -4,7 +4,7 @@
     opener       header          body                       closer
 
 The header holds the tool's name, an id, the attributes of a tag. Each kind of body has a reader: a
-generator that yields every call it finds, and returns a `Body`. `FormAttempt` runs it: it has each
+generator that adds every call it finds to the attempt, and returns a `Body`. `FormAttempt` has each
 call checked and written, and gives up when the form cannot be meant.
 """
 
@@ -271,7 +271,7 @@ class FormAttempt:
         raw = self._commit(start)
         if is_repeated:
             self.sink.retract_streamed_call()
-            self.sink.add_notes(drop_repetition(raw).notes)
+            self._state.writer.emit(*drop_repetition(raw).notes)
             return
         self.sink.last_dialect = self.form.dialect
         self._can_step_back = False

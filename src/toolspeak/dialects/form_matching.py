@@ -351,7 +351,7 @@ class FormMatcher:
     def _read_closers(self, attempt: FormAttempt, body: Body) -> Reading[None]:
         """Read what closes a call, and write the text of rejected drafts."""
         buffer, writer, form = self._buffer, self._writer, attempt.form
-        earlier = self._open_closers if writer.only_space_since_call else {}
+        earlier = {} if writer.length_since_call else self._open_closers
         self._open_closers = dict.fromkeys((*body.fence, *form.all_closers, *earlier))
         self._missing_closers, self._has_noted_stray_closer = (), False
         space = ""
@@ -426,7 +426,7 @@ class FormMatcher:
         last = self._sink.last_dialect if self._sink.call_count else None
         if last is None or literal not in last.closing_tags or self.is_turn_over:
             return False
-        is_late, is_second = literal in self._missing_closers, self._writer.only_space_since_call
+        is_late, is_second = literal in self._missing_closers, not self._writer.length_since_call
         if is_second and not is_late:
             self._writer.add_note("repaired-extra-closer", f"{literal} appears twice", literal)
         elif not is_late and not self._has_noted_stray_closer:

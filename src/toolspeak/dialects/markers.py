@@ -99,6 +99,10 @@ class Scope(Struct, frozen=True, gc=False):
     is_strict: bool = False
     """Only calls with markers count, and only if they are closed."""
 
+    def has_control_token(self, literal: str) -> bool:
+        """Return whether a named dialect has this control token."""
+        return any(literal in dialect.control_tokens for dialect in self.named)
+
 
 EVERY_DIALECT = Scope(
     tuple(dialect for dialect in ALL_DIALECTS if dialect.name not in _PROSE_DIALECTS),
@@ -153,10 +157,6 @@ class MarkerSet:
         self.pattern = re.compile(
             _alternation_pattern(sorted(self.literals)) if self.literals else r"(?!)"
         )
-
-    def search(self, text: str, at: int) -> re.Match[str] | None:
-        """Find the first literal in `text[at:]`, and the longest at that place."""
-        return self.pattern.search(text, at)
 
     def may_continue(self, text: str, at: int) -> bool:
         """Return whether `text[at:]` is the beginning of a longer literal."""

@@ -465,8 +465,7 @@ class ReplyMachine:
             return False
         self.buffer.position += len(literal)
         self._framed_messages.boundary = self.buffer.offset
-        named = self._table.scope.named
-        is_expected = any(literal in dialect.control_tokens for dialect in named)
+        is_expected = self._table.scope.has_control_token(literal)
         if is_expected and self.writer.last_character not in ("", "\n"):
             is_expected = (yield from self.buffer.peek()) in ("", "\n", "<", "[")
         if not is_expected:

@@ -396,8 +396,7 @@ class BareMessageReader:
 
     def _note_control_token(self, token: str) -> None:
         """Note a control token that the named dialects do not have."""
-        named = self._table.scope.named
-        is_expected = any(token in dialect.control_tokens for dialect in named)
+        is_expected = self._table.scope.has_control_token(token)
         if token in self._table.control_tokens and not is_expected:
             self._state.writer.add_note("control-token", f"{token} is not text; dropped", token)
 

@@ -468,8 +468,7 @@ def decode_value(
         return parse_text_value(text, schema, root, repairs)
     if hints.get("string") == "false" or (dialect.infers_json_values and not types):
         return _decode_json_or_text(text, repairs)
-    kind = hints.get("type", "string")
-    return text if kind == "string" else parse_text_value(text, {"type": kind}, {}, repairs)
+    return parse_text_value(text, {"type": hints.get("type", "string")}, {}, repairs)
 
 
 def _is_cdata(text: str) -> bool:

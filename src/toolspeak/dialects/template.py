@@ -32,22 +32,8 @@ JSON_SLOTS = frozenset({"object", "list", "lines", "echo", "content", "canonical
 """Calls as JSON; they differ in how several calls are rendered."""
 CODE_SLOTS = frozenset({"python", "statements", "semicolons", "single", "builtin"})
 """Calls as `f(a=1)`; they differ in how several calls are rendered."""
-ARGUMENT_SLOTS = frozenset(
-    (
-        "arguments",
-        "params",
-        "elements",
-        "braces",
-        "yaml",
-        "line",
-        "input",
-        "code",
-        "attributes",
-        "perl",
-    )
-)
-"""The arguments alone, after a name."""
-BODY_SLOTS = JSON_SLOTS | CODE_SLOTS | ARGUMENT_SLOTS
+HEADER_SLOTS = frozenset({"name", "id", "index", "header"})
+"""Words before the body; all other slots are bodies."""
 
 _PIECE = re.compile(
     r"""(?P<tag><(?P<tag_name>[^\s<>$"]+)(?P<attributes>(?:\s+\w+="\$\w+")+)\s*/?>)
@@ -180,14 +166,18 @@ END_OF_TURN_TOKENS = frozenset(
 )
 """Closers that end a turn: servers remove such tokens, so that a missing one needs no note."""
 _ROLES = ("user", "system", "developer", "tool", "function", "ipython", "observation")
+_ROLE_OPENERS = (
+    "<|im_start|>",
+    "<|start|>",
+    "<|start_header_id|>",
+    "<|header_start|>",
+    "<start_of_turn>",
+    "<|turn>",
+    "<|begin|>",
+    "<|from|>",
+)
 OTHER_TURN_OPENERS = (
-    *(f"{opener}{role}" for role in _ROLES for opener in ("<|im_start|>", "<|start|>")),
-    *(f"<|start_header_id|>{role}" for role in _ROLES),
-    *(f"<|header_start|>{role}" for role in _ROLES),
-    *(f"<start_of_turn>{role}" for role in _ROLES),
-    *(f"<|turn>{role}" for role in _ROLES),
-    *(f"<|begin|>{role}" for role in _ROLES),
-    *(f"<|from|>{role}" for role in _ROLES),
+    *(f"{opener}{role}" for opener in _ROLE_OPENERS for role in _ROLES),
     "<|start|>functions.",
     "<|user|>",
     "<|system|>",
@@ -415,7 +405,11 @@ def _build_form(
     dialect: Dialect, parts: tuple[TemplatePart, ...], after_all: tuple[str, ...]
 ) -> CallForm:
     at = next(
-        (i for i, part in enumerate(parts) if isinstance(part, Slot) and part.kind in BODY_SLOTS),
+        (
+            i
+            for i, one in enumerate(parts)
+            if isinstance(one, Slot) and one.kind not in HEADER_SLOTS
+        ),
         len(parts),
     )
     body = parts[at].kind if at < len(parts) else ""  # pyright: ignore[reportAttributeAccessIssue]

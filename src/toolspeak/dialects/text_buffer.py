@@ -164,7 +164,7 @@ class TextBuffer:
         """Pass the text before the next marker to `let_go`; return the marker, unread, or ""."""
         while True:
             text, position = self.text, self.position
-            match = markers.search(text, position)
+            match = markers.pattern.search(text, position)
             settled = len(text) if self.is_final else markers.settled_end(text, position)
             if match and (match.start() < settled or self.is_final):
                 let_go(text[position : match.start()])

@@ -79,7 +79,6 @@ DIALECTS = (
         call_templates=("<|python_tag|>$builtin<|eom_id|>",),
         parallel=False,
         result_template="$content",
-        model_fragments=(),
         description="Llama 3.1's built-in tools",
     ),
     Dialect(

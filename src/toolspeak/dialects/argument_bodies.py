@@ -119,6 +119,7 @@ def read_bare_input(attempt: FormAttempt, header: Header) -> Reading[Body]:
     yield from read_fence(attempt)
     is_json = (yield from buffer.peek()) == "{"
     buffer.seek(start)
+    attempt.fence = ()
     if is_json:
         return (yield from read_json_arguments(attempt, header))
     if form.closer:

@@ -54,7 +54,7 @@ class Body(Struct, frozen=True):
 
     has_calls: bool = True
     fence: tuple[str, ...] = ()
-    """The end of a code fence around the body that is not part of the form."""
+    """The attempt's `fence`."""
     is_closed: bool = False
     """The closing marker was read with the body."""
     in_list: bool = False
@@ -141,6 +141,8 @@ class FormAttempt:
         self._can_step_back = can_step_back
         """Other forms are tried if this one finds a fault."""
         self._repairs: list[str] = []
+        self.fence: tuple[str, ...] = ()
+        """The end of a code fence around the body that is not part of the form."""
         self.rejections = 0
         """Rejected drafts since the last call: their text is still to be written."""
 
@@ -152,7 +154,7 @@ class FormAttempt:
         body = yield from self.buffer.limit(reader)
         if body.is_truncated is not None:
             self.is_truncated = body.is_truncated
-        return body
+        return structs.replace(body, fence=self.fence) if self.fence else body
 
     # For the body readers.
 
@@ -204,16 +206,12 @@ class FormAttempt:
         else:
             self.add_call(CallDraft(header.name, arguments, header.id, repairs=repairs))
 
-    def add_call(self, draft: CallDraft, start: int = 0, *, is_fenced: bool = False) -> None:
-        """Make a call, or reject it.
-
-        Its text begins `start` characters after the hold of the buffer. `is_fenced` tells that it
-        is in a code fence which is not part of the form.
-        """
+    def add_call(self, draft: CallDraft, start: int = 0) -> None:
+        """Make a call, or reject it. Its text begins `start` characters after the buffer's hold."""
         if self.buffer.is_held_too_long():
             raise HeldTooLong
         draft = self._with_problems(draft)
-        if is_fenced and self.form.opener:
+        if self.fence and self.form.opener:
             self._repairs.append("code-fence")
         if self._repairs:
             repairs = tuple(dict.fromkeys((*draft.repairs, *self._repairs)))
@@ -309,23 +307,20 @@ class FormAttempt:
 # Reading that several kinds of bodies share.
 
 
-def read_fence(attempt: FormAttempt) -> Reading[tuple[str, ...]]:
-    """Read the opening of a code fence, and return its end.
-
-    Models put JSON in a fence even between markers.
-    """
+def read_fence(attempt: FormAttempt) -> Reading[None]:
+    """Read the opening of a code fence: models put JSON in one even between markers."""
     buffer = attempt.buffer
     yield from buffer.read_space()
     if (yield from buffer.peek()) != "`" or attempt.form.opener.startswith("`"):
-        return ()
+        return
     ticks = (yield from buffer.read_run(_TICKS, _MAX_FENCE_LENGTH)) or ""
     if len(ticks) >= _FENCE_TICKS:
         yield from buffer.read_run(_FENCE_LABEL, _MAX_FENCE_LENGTH)
     yield from buffer.read_space()
-    return (ticks,) if ticks else ()
+    attempt.fence = (ticks,) if ticks else ()
 
 
-def skip_extra_brackets(attempt: FormAttempt, fence: tuple[str, ...] = ()) -> Reading[None]:
+def skip_extra_brackets(attempt: FormAttempt) -> Reading[None]:
     """Skip brackets before the closer: models like to close one more than they opened."""
     buffer, closer = attempt.buffer, attempt.form.closer
     if not closer:
@@ -333,7 +328,7 @@ def skip_extra_brackets(attempt: FormAttempt, fence: tuple[str, ...] = ()) -> Re
     mark = buffer.held_length()
     brackets = yield from buffer.read_run(_BRACKETS, MAX_EXTRA_BRACKETS)
     if brackets and brackets.strip():
-        for end in (*fence, closer):
+        for end in (*attempt.fence, closer):
             if (yield from buffer.read_literal(end)):
                 buffer.position -= len(end)
                 note_extra_brackets(attempt, brackets)

@@ -61,22 +61,22 @@ _ESCAPABLE = re.compile(r'"|\\.|[\x00-\x1f]', re.S)
 def read_json_calls(attempt: FormAttempt, _: Header) -> Reading[Body]:
     """Read calls as JSON objects: one, a list, or one after the other."""
     buffer, form = attempt.buffer, attempt.form
-    fence = yield from read_fence(attempt)
+    yield from read_fence(attempt)
     if form.dialect.allows_leading_prose and not (yield from _skip_leading_prose(attempt)):
-        return Body(has_calls=False, fence=fence)
+        return NO_BODY
     if form.opener and (yield from buffer.peek()) == '"':
-        return (yield from _read_calls_in_string(attempt, fence))
+        return (yield from _read_calls_in_string(attempt))
     in_list = yield from buffer.read_literal("[")
     if in_list and (yield from buffer.peek_past_separator()) in ('"', "'", "["):
         buffer.seek(buffer.held_length() - 1)
-        return (yield from _read_call_object(attempt, fence))
+        return (yield from _read_call_object(attempt))
     is_single = form.body == "object" and bool(form.opener and form.closer)
     found = False
     mark = buffer.held_length()
     while (yield from _find_next_object(attempt, is_later=in_list and found)):
         if found and not in_list and is_single:
             attempt.add_repair("several-calls")
-        last = yield from _read_call_object(attempt, fence)
+        last = yield from _read_call_object(attempt)
         if not last.has_calls:
             if found:
                 attempt.sink.retract_streamed_call()
@@ -88,8 +88,8 @@ def read_json_calls(attempt: FormAttempt, _: Header) -> Reading[Body]:
         mark = buffer.held_length()
     is_closed = not in_list or (yield from _read_list_end(attempt, found=found))
     if found:
-        yield from skip_extra_brackets(attempt, fence)
-    return Body(found, fence, in_list=in_list and found, has_unclosed_list=not is_closed)
+        yield from skip_extra_brackets(attempt)
+    return Body(found, in_list=in_list and found, has_unclosed_list=not is_closed)
 
 
 def _read_list_end(attempt: FormAttempt, *, found: bool) -> Reading[bool]:
@@ -104,35 +104,33 @@ def _read_list_end(attempt: FormAttempt, *, found: bool) -> Reading[bool]:
     return False
 
 
-def _read_call_object(attempt: FormAttempt, fence: tuple[str, ...]) -> Reading[Body]:
+def _read_call_object(attempt: FormAttempt) -> Reading[Body]:
     """Read one object that holds a call, or several."""
     start = attempt.buffer.held_length()
     result = yield from _read_object(attempt, "arguments" if attempt.sink.incremental else "")
     if result.is_missing:
-        return Body(has_calls=False, fence=fence, is_truncated=result.is_truncated)
+        return Body(has_calls=False, is_truncated=result.is_truncated)
     if result.problem:
-        attempt.add_call(CallDraft(problem=result.problem), start, is_fenced=bool(fence))
-        return Body(fence=fence, is_truncated=result.is_truncated)
-    found = _add_calls(attempt, result, start, fence)
-    return Body(found, fence, is_truncated=result.is_truncated)
+        attempt.add_call(CallDraft(problem=result.problem), start)
+        return Body(is_truncated=result.is_truncated)
+    found = _add_calls(attempt, result, start)
+    return Body(found, is_truncated=result.is_truncated)
 
 
-def _read_calls_in_string(attempt: FormAttempt, fence: tuple[str, ...]) -> Reading[Body]:
+def _read_calls_in_string(attempt: FormAttempt) -> Reading[Body]:
     """Read calls whose JSON is itself encoded as a JSON string."""
     start = attempt.buffer.held_length()
     string = yield from _read_string(attempt.buffer)
     if string.is_missing:
-        return Body(has_calls=False, fence=fence, is_truncated=string.is_truncated)
+        return Body(has_calls=False, is_truncated=string.is_truncated)
     result = _decode_leniently(string.value)
     if result.problem:
-        return Body(has_calls=False, fence=fence)
+        return NO_BODY
     result = structs.replace(result, repairs=("double-encoding", *result.repairs))
-    return Body(_add_calls(attempt, result, start, fence), fence)
+    return Body(_add_calls(attempt, result, start))
 
 
-def _add_calls(
-    attempt: FormAttempt, result: JsonResult, start: int, fence: tuple[str, ...]
-) -> bool:
+def _add_calls(attempt: FormAttempt, result: JsonResult, start: int) -> bool:
     """Make or reject every call that a decoded value holds; return whether there is one."""
     value, names = result.value, attempt.names
     name_is_key = attempt.form.dialect.json_keys == NAME_IS_KEY
@@ -149,7 +147,7 @@ def _add_calls(
         repairs = (*result.repairs, *draft.repairs)
         repairs = (*repairs, "extra-keys") if draft.ignored_keys else repairs
         draft = structs.replace(draft, repairs=repairs)
-        attempt.add_call(draft, start, is_fenced=bool(fence))
+        attempt.add_call(draft, start)
     return bool(drafts)
 
 
@@ -171,27 +169,27 @@ def read_exact_call(attempt: FormAttempt, _: Header) -> Reading[Body]:
 
 def read_json_arguments(attempt: FormAttempt, header: Header) -> Reading[Body]:
     """Read the arguments as a JSON object, for a name that came before."""
-    buffer = attempt.buffer
-    fence = yield from read_fence(attempt)
+    buffer, form = attempt.buffer, attempt.form
+    yield from read_fence(attempt)
     start = buffer.held_length()
     first = yield from buffer.peek()
-    if first == '"' and attempt.form.opener:
+    if first == '"' and form.opener:
         result = yield from _read_string(buffer)
     elif first == "{":
         is_streaming = attempt.start_streaming(header.name, header.id)
         result = yield from _read_object(attempt, "object" if is_streaming else "")
-    elif header.name and (yield from _is_closer_next(attempt, after_space=False)):
-        attempt.add_call(CallDraft(header.name, None, header.id), is_fenced=bool(fence))
-        return Body(fence=fence)
+    elif header.name and form.closer and (yield from buffer.is_next(form.closer)):
+        attempt.add_call(CallDraft(header.name, None, header.id))
+        return Body()
     else:
-        return Body(has_calls=False, fence=fence)
+        return NO_BODY
     if result.is_missing:
-        return Body(has_calls=False, fence=fence, is_truncated=result.is_truncated)
+        return Body(has_calls=False, is_truncated=result.is_truncated)
     draft = CallDraft(header.name, result.value, header.id, result.problem, result.repairs)
-    attempt.add_call(draft, start, is_fenced=bool(fence))
+    attempt.add_call(draft, start)
     if first == "{":
-        yield from skip_extra_brackets(attempt, fence)
-    return Body(fence=fence, is_truncated=result.is_truncated)
+        yield from skip_extra_brackets(attempt)
+    return Body(is_truncated=result.is_truncated)
 
 
 # Text around the values.
@@ -231,11 +229,11 @@ def _find_next_object(attempt: FormAttempt, *, is_later: bool) -> Reading[bool]:
     return follows == "{"
 
 
-def _is_closer_next(attempt: FormAttempt, *, after_space: bool = True) -> Reading[bool]:
+def _is_closer_next(attempt: FormAttempt) -> Reading[bool]:
+    """Return whether the form's closer comes next, after white space."""
     buffer, closer = attempt.buffer, attempt.form.closer
     mark = buffer.held_length()
-    if after_space:
-        yield from buffer.read_space()
+    yield from buffer.read_space()
     found = bool(closer) and (yield from buffer.read_literal(closer))
     buffer.seek(mark)
     return found

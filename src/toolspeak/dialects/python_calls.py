@@ -59,7 +59,7 @@ _KEY = re.compile(r"[A-Za-z_]\w*")
 def read_python_calls(attempt: FormAttempt, _: Header) -> Reading[Body]:
     """Read calls in Python's syntax: one, a list, or one after the other."""
     buffer = attempt.buffer
-    fence = yield from read_fence(attempt)
+    yield from read_fence(attempt)
     in_list = yield from buffer.read_literal("[")
     is_bare = not in_list and not attempt.form.opener
     found = False
@@ -67,19 +67,19 @@ def read_python_calls(attempt: FormAttempt, _: Header) -> Reading[Body]:
         mark = buffer.held_length()
         if in_list and found and not buffer.is_comma_next():
             attempt.add_repair("missing-comma")
-        last = yield from _read_call(attempt, is_bare=is_bare, is_fenced=bool(fence))
+        last = yield from _read_call(attempt, is_bare=is_bare)
         if not last.has_calls:
             buffer.seek(mark)
-            return Body(found, fence, has_unclosed_list=in_list, is_truncated=last.is_truncated)
+            return Body(found, has_unclosed_list=in_list, is_truncated=last.is_truncated)
         found = True
     is_closed = not in_list
     if in_list and (yield from buffer.peek_past_separator("]")) == "]":
         yield from buffer.read_literal("]")
         is_closed = True
-    return Body(found, fence, in_list=in_list and found, has_unclosed_list=not is_closed)
+    return Body(found, in_list=in_list and found, has_unclosed_list=not is_closed)
 
 
-def _read_call(attempt: FormAttempt, *, is_bare: bool, is_fenced: bool) -> Reading[Body]:
+def _read_call(attempt: FormAttempt, *, is_bare: bool) -> Reading[Body]:
     """Read one call. A bare one, with no marker and no bracket, must name a declared tool."""
     buffer, form = attempt.buffer, attempt.form
     first = yield from buffer.peek_past_separator()
@@ -87,7 +87,7 @@ def _read_call(attempt: FormAttempt, *, is_bare: bool, is_fenced: bool) -> Readi
     if form.opener and first == "p" and (yield from buffer.read_literal("print(")):
         # Models that are told of an interpreter print the result of the call.
         attempt.add_repair("wrapped-call")
-        call = yield from _read_call(attempt, is_bare=is_bare, is_fenced=is_fenced)
+        call = yield from _read_call(attempt, is_bare=is_bare)
         is_closed = call.has_calls and (yield from buffer.read_literal(")"))
         return call if is_closed else structs.replace(call, has_calls=False)
     quote = first if first in "\"'" and not is_bare else ""
@@ -114,7 +114,7 @@ def _read_call(attempt: FormAttempt, *, is_bare: bool, is_fenced: bool) -> Readi
     if quote:
         yield from buffer.read_literal(quote)
     draft = parse_python_call(text, attempt.schema_of(name))
-    attempt.add_call(draft, start, is_fenced=is_fenced)
+    attempt.add_call(draft, start)
     return Body()
 
 

@@ -158,8 +158,9 @@ class _Search(Struct, frozen=True, eq=False):
 
 
 @lru_cache(maxsize=256)
-def _searches(params: ParameterFormat, closer: str, after: tuple[str, ...]) -> tuple[_Search, ...]:
+def _searches(form: CallForm) -> tuple[_Search, ...]:
     """Return the searches outside of values, inside of values, and inside of CDATA sections."""
+    params, closer, after = parameter_format(form.dialect), form.closer, form.all_closers
     gap = rf"\s{{0,{_GAP}}}"
     both = [f"{re.escape(closer)}(?={gap}{re.escape(end)})" for end in after if end != closer]
     outside = [closer, *after, params.value_opener] if params.value_closer else [closer, *after]
@@ -194,15 +195,15 @@ class ParameterScanner:
 
     __slots__ = ("_ends", "_place", "_searches", "closing_marker", "state", "value_start")
 
-    def __init__(self, params: ParameterFormat, closer: str, after: tuple[str, ...]) -> None:
+    def __init__(self, form: CallForm) -> None:
         self.state = NEED_MORE
-        self._ends = (closer, *after)
+        self._ends = (form.closer, *form.all_closers)
         self.closing_marker = ""
         """The marker that ended the call."""
         self.value_start = -1
         """The beginning of the current value; -1 outside of values and in CDATA sections."""
         self._place = _OUTSIDE
-        self._searches = _searches(params, closer, after)
+        self._searches = _searches(form)
 
     def is_outside_value(self) -> bool:
         return self._place == _OUTSIDE
@@ -238,11 +239,14 @@ def read_parameters(attempt: FormAttempt, header: Header) -> Reading[Body]:
     if header.is_self_closing:
         attempt.add_body(header, "", parse)
         return Body()
-    parameters = parameter_format(form.dialect)
-    if not (yield from _is_next(attempt, (parameters.first_literal, *form.all_closers))):
+    # Prose is recognized at once: nothing waits for the end of it.
+    yield from buffer.read_space()
+    first = parameter_format(form.dialect).first_literal
+    openers = marker_set((first, *form.all_closers, "\\n"))
+    if not (yield from buffer.match_marker(openers)):
         return NO_BODY
     start = buffer.held_length()
-    scanner = ParameterScanner(parameters, form.closer, form.all_closers)
+    scanner = ParameterScanner(form)
     if (yield from buffer.scan(scanner)) == COMPLETE:
         body = buffer.held_text()[start:].removesuffix(scanner.closing_marker)
         attempt.add_body(header, body, parse)
@@ -258,22 +262,6 @@ def read_parameters(attempt: FormAttempt, header: Header) -> Reading[Body]:
         buffer.seek(start + end + len(form.closer))
     attempt.add_body(header, body[:end], parse)
     return Body()
-
-
-def _is_next(attempt: FormAttempt, literals: tuple[str, ...]) -> Reading[bool]:
-    """Return whether one of the literals comes next, after white space.
-
-    Prose is recognized at once: nothing waits for the end of it.
-    """
-    buffer = attempt.buffer
-    markers = marker_set((*literals, "\\n"))
-    while True:
-        yield from buffer.read_space()
-        if markers.pattern.match(buffer.text, buffer.position):
-            return True
-        if buffer.is_final or not markers.may_continue(buffer.text, buffer.position):
-            return False
-        yield
 
 
 def find_truncated_closer(body: str, form: CallForm) -> int:
@@ -292,7 +280,7 @@ def find_unclosed_value_end(body: str, form: CallForm) -> int:
 
     That is a closer that only closers follow, and that closes no other call inside the value.
     """
-    scanner = ParameterScanner(parameter_format(form.dialect), form.closer, form.all_closers)
+    scanner = ParameterScanner(form)
     scanner.step(body, 0)
     end = body.find(form.closer, scanner.value_start) if scanner.value_start >= 0 else -1
     openers = (
@@ -523,7 +511,7 @@ def _render_param(key: str, value: Any, dialect: Dialect, schema: Mapping[str, A
 def _ends_at_closer(written: str, dialect: Dialect) -> bool:
     """Return whether a call that ends with this parameter is found to end there."""
     form = dialect.forms[0]
-    scanner = ParameterScanner(parameter_format(dialect), form.closer, form.all_closers)
+    scanner = ParameterScanner(form)
     whole = f"{written}{form.closer}{''.join(form.all_closers[1:])}"
     end = scanner.step(whole, 0)
     return scanner.state == COMPLETE and end == len(written) + len(form.closer)

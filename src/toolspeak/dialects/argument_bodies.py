@@ -38,11 +38,9 @@ from .tagged_parameters import parse_attributes
 from .template import InvalidBody, NotRenderable, ParsedArguments, render_argument
 from .text_buffer import COMPLETE, NEED_MORE, BracketScanner, Reading, TextBuffer
 
-_MAX_GAP_LENGTH = 256
 _MAX_STEP_LENGTH = 40
 _OPEN_FENCE = re.compile(r"\s*(?:`+\w*\s*)?")
 _NEXT_STEP = re.compile(r"\n\*{0,4}(?:Observation|Thought|Action|Final Answer)\b")
-_JSON_KEY = re.compile(r'\{\s*+("|\Z)')
 _KEY_VALUE = re.compile(r"[A-Za-z_]\w*>")
 INTERPRETERS = ("python", "code_interpreter", "ipython")
 """Tools to which models pass a bare program."""
@@ -91,13 +89,12 @@ def read_brace_map(attempt: FormAttempt, header: Header) -> Reading[Body]:
 
 def _is_json_next(buffer: TextBuffer) -> Reading[bool]:
     """Return whether the first key of a map is quoted."""
-    while True:
-        match = _JSON_KEY.match(buffer.text, buffer.position)
-        if match is None:
-            return False
-        if match[1] or buffer.is_final or len(match[0]) > _MAX_GAP_LENGTH:
-            return match[1] == '"'
-        yield
+    start = buffer.held_length()
+    yield from buffer.read_literal("{")
+    yield from buffer.read_space()
+    first = yield from buffer.peek()
+    buffer.seek(start)
+    return first == '"'
 
 
 def read_key_value(attempt: FormAttempt, header: Header) -> Reading[Body]:

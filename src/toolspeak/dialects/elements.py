@@ -23,14 +23,13 @@ from ..calls.schema import (
     select_branch,
 )
 from .form_attempt import Body, FormAttempt, Header, read_to_closer
-from .tagged_parameters import unwrap_arguments
+from .tagged_parameters import unwrap_arguments, unwrap_cdata
 from .template import Dialect, InvalidBody, ParsedArguments, render_argument
 from .text_buffer import Reading
 
 _NAME = r"([A-Za-z_][\w.\-]*)"
 _ITEM = "item"
 _MAX_DEPTH = 50
-_CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.S)
 
 
 def read_elements(attempt: FormAttempt, header: Header) -> Reading[Body]:
@@ -110,8 +109,8 @@ class _ElementParser(Struct, frozen=True, eq=False):
         if len(texts) > 1:
             raise InvalidBody("an element is given several times, and only one is allowed")
         [text] = texts
-        if cdata and (match := _CDATA.fullmatch(text)):
-            return parse_text_value(match[1], schema, root, self.repairs)
+        if cdata and (inside := unwrap_cdata(text)) is not None:
+            return parse_text_value(inside, schema, root, self.repairs)
         if not types or (types & {"object", "array"} and "string" not in types):
             structure = self._parse_structure(text, schema, types, depth)
             if structure is not None:

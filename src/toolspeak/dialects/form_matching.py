@@ -237,6 +237,8 @@ class FormMatcher:
         """Markers of which the last call lacked one."""
         self._rescanned = 0
         """The amount of text that was read in vain so far."""
+        self._is_list = False
+        """The last calls were in a list."""
         self._is_answer_complete = False
         """The calls were in a list or between markers: calls in prose after them are chatter."""
         self._has_noted_chatter = False
@@ -265,6 +267,7 @@ class FormMatcher:
             )
             try:
                 if (yield from self._try_form(attempt)):
+                    self._is_answer_complete = not in_prose or self._is_list
                     return True
             except FormRejected:
                 self._buffer.restore()
@@ -328,7 +331,7 @@ class FormMatcher:
             return False
         if trial and self.is_exhaustive and trial.has_rejections():
             return False
-        self._is_answer_complete = not attempt.in_prose or body.in_list
+        self._is_list = body.in_list
         yield from self._read_closers(attempt, body)
         return True
 

@@ -50,6 +50,7 @@ _ATTRIBUTES = r"""((?:\s*+[\w:.-]++\s*+=\s*+(?:"[^"]*"|'[^']*'|[^\s"'<>=/]++))*+
 _SPACE = r"(?:\s|\\n)*+"
 """White space between tags; some models escape their line breaks twice."""
 CDATA_OPEN, CDATA_CLOSE = "<![CDATA[", "]]>"
+_CDATA = re.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", re.S)
 _CDATA_START = re.compile(r"\s*<!\[CDATA\[")
 _OUTSIDE, _IN_VALUE, _IN_CDATA = range(3)
 _END_TAG = re.compile(r"</([\w:.\-]{1,60})>\s*\Z")
@@ -443,9 +444,9 @@ def decode_value(
 
     `hints` are the attributes of its tag.
     """
-    if dialect.allows_cdata and _is_cdata(text):
-        inside = text.strip()[len(CDATA_OPEN) : -len(CDATA_CLOSE)]
-        text = inside.replace(CDATA_CLOSE + CDATA_OPEN, "")
+    inside = unwrap_cdata(text) if dialect.allows_cdata else None
+    if inside is not None:
+        text = inside
     elif text.startswith("\r\n"):
         text = text[2:].removesuffix("\r\n")
     elif text.startswith("\n"):
@@ -459,9 +460,10 @@ def decode_value(
     return parse_text_value(text, {"type": hints.get("type", "string")}, {}, repairs)
 
 
-def _is_cdata(text: str) -> bool:
-    word = text.strip()
-    return word.startswith(CDATA_OPEN) and word.endswith(CDATA_CLOSE)
+def unwrap_cdata(text: str) -> str | None:
+    """Return the text inside of CDATA sections, or None if there is other text."""
+    match = _CDATA.fullmatch(text)
+    return match[1].replace(CDATA_CLOSE + CDATA_OPEN, "") if match else None
 
 
 def _decode_json_or_text(text: str, repairs: list[str]) -> Any:

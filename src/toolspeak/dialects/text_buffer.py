@@ -246,12 +246,10 @@ class TextBuffer:
                 return ""
             yield
 
-    def read_until_marker(
-        self, markers: MarkerSet, limit: int | None = None
-    ) -> Reading[tuple[str, str]]:
+    def read_until_marker(self, markers: MarkerSet) -> Reading[tuple[str, str]]:
         """Read held text up to the first marker; return the text, and the marker or ""."""
         start = self.held_length()
-        found = yield from self.read_through_marker(markers, limit)
+        found = yield from self.read_through_marker(markers)
         self.seek(self.held_length() - len(found))
         return self.held_text()[start:], found
 

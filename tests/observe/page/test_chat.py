@@ -36,7 +36,7 @@ def test_calls_wait_if_one_wants(look: Opener) -> None:
     opened.page.get_by_label("Run tools automatically").uncheck()
     say(opened, "What is the weather in Oslo?")
     opened.sees(".models-view mark.mark-call")
-    assert opened.page.get_by_role("button", name="Send").is_disabled()
+    assert opened.page.get_by_role("button", name="Send", exact=True).is_disabled()
     opened.page.get_by_label("Tool result").fill("light snow")
     opened.page.get_by_role("button", name="Send result").click()
     opened.sees(".chat-message-assistant", "It is cold in Oslo.")

@@ -97,7 +97,7 @@ def test_json_says_what_it_says(opened: Opened) -> None:
     drawn = """async (text) => {
       const { jsonTree, parseExact } = await import("/inspector/json_view.js");
       const tree = jsonTree(parseExact(text));
-      for (const held of tree.querySelectorAll(".json-held, .json-end, .json-index")) held.remove();
+      for (const held of tree.querySelectorAll(".json-size, .json-end, .json-index")) held.remove();
       return tree.textContent;
     }"""
     for text in JSON:

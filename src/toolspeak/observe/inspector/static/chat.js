@@ -29,7 +29,7 @@ export class ChatView {
       { "aria-label": "Model" },
       about.models.map((model) => h(
         "option",
-        { value: model, selected: model === about.default },
+        { value: model, selected: model === about.default_model },
         model,
       )),
     );

@@ -49,7 +49,7 @@ export class RequestsView {
     this.requestCount = h("span", { class: "faint request-count" });
     this.newRequests = button("", () => this.#showNew(), { class: "new-requests", hidden: true });
     this.list = new VirtualList({
-      height: isPhone() ? ROW_OF_PHONES : ROW_HEIGHT,
+      height: isPhone() ? PHONE_ROW_HEIGHT : ROW_HEIGHT,
       make: createRow,
       fill: (row, index) => this.#fill(row, index),
       onScroll: () => this.#scrolled(),
@@ -58,7 +58,7 @@ export class RequestsView {
     });
     this.list.node.prepend(headerRow());
     matchMedia("(max-width: 700px)").addEventListener("change", (phone) => {
-      this.list.height = phone.matches ? ROW_OF_PHONES : ROW_HEIGHT;
+      this.list.height = phone.matches ? PHONE_ROW_HEIGHT : ROW_HEIGHT;
       this.#apply();
     });
     this.empty = h("div", { class: "empty" });
@@ -224,7 +224,7 @@ export class RequestsView {
     else node.removeAttribute("aria-activedescendant");
   }
 
-  #onHashChange(step) {
+  #moveSelection(step) {
     const at = this.#shown.findIndex((summary) => summary.key === this.#selected);
     const next = at < 0 ? 0 : Math.max(0, Math.min(this.#shown.length - 1, at + step));
     if (!this.#shown[next]) return;
@@ -247,7 +247,7 @@ export class RequestsView {
     };
     const isInControl = event.target.closest?.("button, select, input, .approval-arguments");
     if (isInControl && event.key !== "j" && event.key !== "k") return false;
-    if (event.key in steps) this.#onHashChange(steps[event.key]);
+    if (event.key in steps) this.#moveSelection(steps[event.key]);
     else if (event.key === "Enter" && this.#selected) this.open(this.#selected);
     else if (event.key === "Escape" && this.#selected) this.#deselect();
     else return false;

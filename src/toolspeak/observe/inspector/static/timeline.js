@@ -5,10 +5,9 @@ import { count, duration } from "./format.js";
 import { button } from "./widgets.js";
 
 const REASON_LABELS = {
-  preparing: "tool selection",
   known: "no model call",
   decided: "no model call",
-  "tools refused": "tools in prompt",
+  "tools rejected": "tools in prompt",
 };
 /** Outcomes that lead to a retry: docs/reliability.md. */
 const RETRY_OUTCOMES = new Set([

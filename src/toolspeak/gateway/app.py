@@ -212,7 +212,8 @@ class Gateway:
         if chat_route and incoming.method == "POST":
             self._check_load()
             if self.recorder:
-                self.recorder.begin(record, incoming, sender)
+                capture = self.recorder.begin(record, incoming.target, incoming.headers)
+                incoming.copy = sender.copy = capture
             await ChatHandler(self, incoming, sender, record, chat_route, client_key).serve()
         elif incoming.method == "OPTIONS":
             await sender.whole(204, b"")

@@ -166,14 +166,16 @@ class InspectorRoutes:
         known_approvals: list[Any] | None = None
         line: dict[str, Any] = {"epoch": self._recorder.epoch}
         sent_at = perf_counter()
-        changes = ChangedSummaries()
+        known: dict[str, RequestSummary] = {}
         # After a reload of the configuration, the page must authorize again.
         access = self._gateway.access
         while self._gateway.access is access and not self._gateway.is_stopping:
             summaries = await self._recorder.list_summaries(after)
-            if new := changes.select(summaries):
+            states = {one.key: _without_elapsed_time(one) for one in summaries}
+            if new := [one for one in summaries if known.get(one.key) != states[one.key]]:
                 after = _last_change(new, after)
                 line |= {"requests": to_builtins(new), "next": after}
+            known = states
             pending = to_builtins(await self._approvals.list_pending())
             if pending != known_approvals:
                 line["approvals"] = known_approvals = pending
@@ -257,22 +259,9 @@ def _last_change(new: list[RequestSummary], after: float) -> float:
     return max((one.changed_at for one in new if one.is_finished), default=after)
 
 
-class ChangedSummaries:
-    """Selects the requests that have changed since the last time."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, RequestSummary] = {}
-
-    def select(self, summaries: list[RequestSummary]) -> list[RequestSummary]:
-        """Return the changed requests. The elapsed time of an active one is not a change."""
-        before, self._known = self._known, {}
-        changed: list[RequestSummary] = []
-        for one in summaries:
-            state = one if one.is_finished else structs.replace(one, ms=0.0)
-            self._known[one.key] = state
-            if before.get(one.key) != state:
-                changed.append(one)
-        return changed
+def _without_elapsed_time(summary: RequestSummary) -> RequestSummary:
+    """Return a summary that differs from an earlier one only if the request has changed."""
+    return summary if summary.is_finished else structs.replace(summary, ms=0.0)
 
 
 # Approvals.

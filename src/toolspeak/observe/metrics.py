@@ -191,32 +191,9 @@ def _histogram_order(series: str) -> tuple[str, bool, float]:
     return before.rstrip(","), False, float(end.rstrip('"}'))
 
 
-class _Activity(Struct, frozen=True, array_like=True):
-    """The number of active requests of a process at some time."""
-
-    process: str
-    active: int
-    time: float
-
-
-_DECODER = msgspec.msgpack.Decoder(_Activity)
-
-
-def _decode_activity(data: bytes) -> _Activity | None:
-    try:
-        return _DECODER.decode(data)
-    except msgspec.MsgspecError:
-        # Written by another version of the gateway.
-        return None
-
-
-class _Batch(Struct, frozen=True):
-    """Amounts to add to the sums in the store."""
-
-    number: int
-    amounts: dict[str, float]
-    samples: dict[str, float]
-    """The metrics of this process once these amounts are added."""
+_Activity = tuple[str, int, float]
+"""A process, the number of its active requests, and when it had them."""
+_ACTIVITY_DECODER = msgspec.msgpack.Decoder(_Activity)
 
 
 class SharedMetricRegistry:
@@ -231,8 +208,8 @@ class SharedMetricRegistry:
         self._store = store
         self._process = new_call_id()
         self._published: dict[str, float] = {}
-        self._batch: _Batch | None = None
-        """Sent, but not confirmed."""
+        self._sent: dict[str, float] = self._published
+        """Samples that are published as soon as the last batch is confirmed."""
         self._batch_number = 0
         self._last_sums: dict[str, float] = {}
         """Used while the store is unavailable."""
@@ -255,7 +232,7 @@ class SharedMetricRegistry:
             await self._publish_counts()
             self._last_sums = await self._store.read_counters(_SUMS_KEY) or self._last_sums
             sums = Counter(self._last_sums)
-            sums.update(self._find_unpublished())
+            sums.update(self._find_unpublished(self._metrics.samples()))
         return self._metrics.render(sums, await self._count_active())
 
     async def _publish_until_stopped(self) -> None:
@@ -268,7 +245,7 @@ class SharedMetricRegistry:
             async with self._lock:
                 await self._publish_counts()
             await self._publish_activity()
-        if self._batch:
+        if self._sent is not self._published:
             # One more attempt: on a busy machine, the store may have been too slow just once.
             await asyncio.sleep(_PUBLISH_INTERVAL)
             await self._publish_counts()
@@ -276,36 +253,29 @@ class SharedMetricRegistry:
     async def _publish_counts(self) -> None:
         """Add what is new to the sums in the store, after a batch that was not confirmed."""
         for _ in range(2):
-            batch = self._batch = self._batch or self._new_batch()
-            if batch is None:
-                return
-            await self._store.increment(
-                _SUMS_KEY, batch.amounts, writer=self._process, batch=batch.number
-            )
-            if self._store.last_error is not None:
-                return
-            self._published, self._batch = batch.samples, None
+            if self._sent is self._published:
+                self._sent = self._metrics.samples()
+                self._batch_number += 1
+            if amounts := self._find_unpublished(self._sent):
+                number = self._batch_number
+                await self._store.increment(_SUMS_KEY, amounts, writer=self._process, batch=number)
+                if self._store.last_error is not None:
+                    return
+            self._published = self._sent
 
-    def _new_batch(self) -> _Batch | None:
-        amounts = self._find_unpublished()
-        if not amounts:
-            return None
-        self._batch_number += 1
-        return _Batch(self._batch_number, amounts, self._metrics.samples())
-
-    def _find_unpublished(self) -> dict[str, float]:
+    def _find_unpublished(self, samples: dict[str, float]) -> dict[str, float]:
         """Return what was not published yet, including new buckets that are still 0."""
         published = self._published
         return {
             series: value - published.get(series, 0)
-            for series, value in self._metrics.samples().items()
+            for series, value in samples.items()
             if value != published.get(series)
         }
 
     async def _publish_activity(self) -> None:
         active = self._metrics.active_requests
         if active or self._last_active:
-            activity = msgspec.msgpack.encode(_Activity(self._process, active, time()))
+            activity = msgspec.msgpack.encode((self._process, active, time()))
             await self._store.push(
                 _ACTIVITY_KEY, activity, max_items=_MAX_ACTIVITIES, seconds=_ACTIVITY_LIFETIME
             )
@@ -313,11 +283,15 @@ class SharedMetricRegistry:
 
     async def _count_active(self) -> int:
         """Return the number of active requests of all processes that reported recently."""
-        activities = map(_decode_activity, await self._store.list_items(_ACTIVITY_KEY))
-        recent = [one for one in activities if one and time() - one.time < _ACTIVITY_LIFETIME]
+        active: dict[str, int] = {}
         # The store lists the newest first; the newest of each process counts.
-        others = {one.process: one.active for one in reversed(recent)}
-        return sum((others | {self._process: self._metrics.active_requests}).values())
+        for data in reversed(await self._store.list_items(_ACTIVITY_KEY)):
+            # Another version of the gateway may have written it.
+            with suppress(msgspec.MsgspecError):
+                process, count, moment = _ACTIVITY_DECODER.decode(data)
+                if time() - moment < _ACTIVITY_LIFETIME:
+                    active[process] = count
+        return sum((active | {self._process: self._metrics.active_requests}).values())
 
 
 def _format_series(name: str, labels: Iterable[tuple[str, str]]) -> str:

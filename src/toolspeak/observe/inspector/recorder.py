@@ -11,14 +11,14 @@ import zlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from ...calls.drafts import new_call_id
 from ...config.settings import Config, configured_secrets
 from ...store.base import Store
-from ...upstream.record import RequestCapture, RequestRecord, StreamCapture
+from ...upstream.record import RequestCapture, RequestRecord
 from ...wires.framing import encode_json
 from .masking import Masker
 from .request_log import RequestLog, RequestSummary, summarize_request
@@ -38,20 +38,6 @@ _RENDERED_LIFETIME = 20.0
 _FETCH_TIMEOUT = 3.0
 _MAX_ITEMS = 64
 _SUMMARIES = msgspec.msgpack.Decoder(list[RequestSummary])
-
-
-class CapturedRequest(Protocol):
-    """An HTTP request that writes its body into `copy`."""
-
-    target: str
-    headers: dict[str, str]
-    copy: RequestCapture | None
-
-
-class CapturedResponse(Protocol):
-    """An HTTP response that writes its body into `copy`."""
-
-    copy: StreamCapture | None
 
 
 class RequestRecorder:
@@ -82,22 +68,20 @@ class RequestRecorder:
         self._log.resize(config.inspector.requests, config.inspector.bytes)
         self._secrets = frozenset(configured_secrets(config))
 
-    def begin(
-        self, record: RequestRecord, request: CapturedRequest, response: CapturedResponse
-    ) -> None:
-        """Capture the bytes of a request and of its response."""
-        headers = request.headers
+    def begin(self, record: RequestRecord, target: str, headers: dict[str, str]) -> RequestCapture:
+        """Return the capture for the bytes of a request and of its response."""
         # A client may send the same ID twice.
         key = f"req_{new_call_id()[5:]}" if "x-request-id" in headers else record.id
-        record.capture = request.copy = response.copy = RequestCapture(
+        record.capture = RequestCapture(
             record.started,
             self._log.budget,
             key=key,
-            target=request.target,
+            target=target,
             headers=headers,
             changed_at=record.received_at,
         )
         self._log.active[key] = record
+        return record.capture
 
     async def list_summaries(self, after: float = 0.0) -> list[RequestSummary]:
         """Return the requests that finished after that time, oldest first, and all active ones.

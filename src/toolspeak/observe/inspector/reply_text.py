@@ -28,7 +28,7 @@ from ...events import (
     ReasoningDelta,
     TextDelta,
 )
-from ...types import Note, Reasoning, Rejection, Reply
+from ...types import Reasoning, Reply
 from ...upstream.record import StreamCapture
 from ...wires import StreamDecoder, get_wire
 from ...wires.framing import decode_json
@@ -228,18 +228,14 @@ class HighlightFinder:
     def add(self, highlight: Highlight) -> None:
         self._found.append(highlight)
 
-    def add_calls(self, calls: Iterable[tuple[str, str]]) -> None:
-        """Find calls, given by name and raw text."""
-        for index, (name, raw) in enumerate(calls):
-            self._add_match("call", raw, name, f"call of {name}", index)
-
-    def add_rejections(self, rejections: Iterable[Rejection]) -> None:
-        for index, one in enumerate(rejections):
+    def add_reply(self, reply: Reply) -> None:
+        """Find the calls and rejected calls, and the text that each note refers to."""
+        for index, call in enumerate(reply.calls):
+            self._add_match("call", call.raw, call.name, f"call of {call.name}", index)
+        for index, one in enumerate(reply.rejected):
             self._add_match("rejected", one.raw, one.name or one.code, one.problem, index)
-
-    def add_notes(self, notes: Iterable[Note]) -> None:
-        """Find the text that each note refers to; a note may also refer to a path (`$.x`)."""
-        for index, note in enumerate(notes):
+        for index, note in enumerate(reply.notes):
+            # A note may also refer to a path (`$.x`).
             if not note.where.startswith("$"):
                 self._add_match("note", note.where, note.code, note.message, index)
 

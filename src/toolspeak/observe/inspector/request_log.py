@@ -111,30 +111,35 @@ def _to_milliseconds(seconds: float) -> float:
     return round(seconds * 1000, 3)
 
 
-class UnencodedRecord:
-    """A finished request that cannot be encoded."""
+class FinishedRequest(Struct, gc=False):
+    """A finished request, with a summary that is made when it is first listed."""
 
-    def __init__(self, record: RequestRecord) -> None:
-        self.record = record
-        self._size = _estimate_size(record)
-
-    def __len__(self) -> int:
-        """Approximate number of bytes in memory."""
-        return self._size
-
-
-StoredRecord = bytes | UnencodedRecord
-
-
-class FinishedRequest(Struct, frozen=True):
-    """A finished request with its summary, which is made when it is first listed."""
-
-    stored: StoredRecord
-    summary: RequestSummary
+    stored: bytes | RequestRecord
+    """Encoded, unless that is impossible."""
+    size: int
+    """Approximate number of bytes in memory."""
+    is_unreadable: bool = False
+    _summary: RequestSummary | None = None
 
     @property
     def record(self) -> RequestRecord:
-        return _decode_record(self.stored)
+        return _decode(self.stored) if isinstance(self.stored, bytes) else self.stored
+
+    @property
+    def summary(self) -> RequestSummary:
+        if self._summary is None:
+            self._summary = summarize_request(self.record)
+        return self._summary
+
+    def can_be_listed(self) -> bool:
+        """Return False if the record cannot be read, which is logged once."""
+        try:
+            return not self.is_unreadable and bool(self.summary)
+        except Exception:
+            # One unreadable request must not hide all others.
+            log.exception("the inspector cannot read a stored request")
+            self.is_unreadable = True
+            return False
 
 
 class RequestLog:
@@ -148,9 +153,7 @@ class RequestLog:
         self.max_bytes = max_bytes
         self.budget = CaptureBudget(_active_budget(max_bytes))
         self.active: dict[str, RequestRecord] = {}
-        self._finished: deque[StoredRecord] = deque()
-        self._summarized: dict[int, tuple[StoredRecord, FinishedRequest | None]] = {}
-        """By `id` of the stored record; None for one that cannot be decoded."""
+        self._finished: deque[FinishedRequest] = deque()
         self._buffer = bytearray()
         """Reused for encoding, so that each stored record takes no more memory than it needs."""
         self.size = 0
@@ -184,41 +187,31 @@ class RequestLog:
         try:
             try:
                 _encode_into(record, self._buffer)
-                stored = bytes(self._buffer)
+                finished = FinishedRequest(bytes(self._buffer), len(self._buffer))
             except _ENCODING_ERRORS:
-                stored = UnencodedRecord(record)
-            if len(stored) > self.max_bytes:
-                stored = UnencodedRecord(_drop_bodies(record))
+                finished = FinishedRequest(record, _estimate_size(record))
+            if finished.size > self.max_bytes:
+                bare = _drop_bodies(record)
+                finished = FinishedRequest(bare, _estimate_size(bare))
         except Exception:
             # The request itself was served, whatever went wrong here.
             log.exception("the inspector cannot store a request")
             return
-        self._finished.append(stored)
-        self.size += len(stored)
+        self._finished.append(finished)
+        self.size += finished.size
         self._evict()
 
     def _evict(self) -> None:
         """Remove the oldest requests that exceed the limits."""
         finished = self._finished
         while self.size > self.max_bytes or len(finished) > self.max_requests:
-            oldest = finished.popleft()
-            self.size -= len(oldest)
-            if self._summarized:
-                self._summarized.pop(id(oldest), None)
+            self.size -= finished.popleft().size
         if len(self._buffer) > _MAX_BUFFER:
             self._buffer = bytearray()
 
     def list_finished(self) -> list[FinishedRequest]:
         """Return the finished requests, oldest first; thousands take a while the first time."""
-        known = self._summarized
-        finished = tuple(self._finished)
-        summarized = {id(one): known.get(id(one)) or (one, _summarize(one)) for one in finished}
-        found = [one for _, one in summarized.values() if one]
-        # From now on `_evict` removes them; some may have been evicted in the meantime.
-        self._summarized = summarized
-        for evicted in set(summarized).difference(map(id, tuple(self._finished))):
-            summarized.pop(evicted, None)
-        return found
+        return [one for one in tuple(self._finished) if one.can_be_listed()]
 
     def find_record(self, key: str, active: RequestRecord | None) -> RequestRecord | None:
         """Return the finished request with that key, else `active`, else the last with that ID."""
@@ -247,19 +240,6 @@ def _copy_record(record: RequestRecord) -> RequestRecord:
     ]
     capture = record.capture and record.capture.snapshot()
     return structs.replace(record, spans=None, attempts=attempts, capture=capture)
-
-
-def _summarize(stored: StoredRecord) -> FinishedRequest | None:
-    try:
-        return FinishedRequest(stored, summarize_request(_decode_record(stored)))
-    except Exception:
-        # One unreadable request must not hide all others.
-        log.exception("the inspector cannot read a stored request")
-        return None
-
-
-def _decode_record(stored: StoredRecord) -> RequestRecord:
-    return _decode(stored) if isinstance(stored, bytes) else stored.record
 
 
 def _estimate_size(record: RequestRecord) -> int:

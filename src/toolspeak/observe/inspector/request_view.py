@@ -147,9 +147,7 @@ class RequestView:
             parser = Parser(reasoning_open=attempt.plan.reasoning_open)
             finder.add_reasoning(fold([*parser.feed(received.text), *parser.finish()]))
         if attempt.reply:
-            finder.add_calls((call.name, call.raw) for call in attempt.reply.calls)
-            finder.add_rejections(attempt.reply.rejected)
-            finder.add_notes(attempt.reply.notes)
+            finder.add_reply(attempt.reply)
         return finder.find_nested()
 
     def _render_prompt(self, attempt: AttemptRecord) -> dict[str, Any]:
@@ -206,13 +204,9 @@ class RequestView:
     def _render_calls(self, reply: Reply | None) -> list[dict[str, Any]]:
         if reply is None:
             return []
+        mask = self._masker.mask_value
         return [
-            {
-                "id": call.id,
-                "name": call.name,
-                "arguments": self._masker.mask_value(call.arguments),
-                "dialect": reply.dialect if call.raw else None,
-            }
+            _render_call(call, mask(call.arguments), reply.dialect if call.raw else None)
             for call in reply.calls
         ]
 
@@ -229,6 +223,10 @@ def mask_summary(summary: RequestSummary, masker: Masker) -> RequestSummary:
     masked["target"] = masker.mask_text(_mask_target(replace_surrogates(summary.target)))
     calls = [masker.mask_text(replace_surrogates(name)) for name in summary.calls]
     return structs.replace(summary, calls=calls, **masked)
+
+
+def _render_call(call: ToolCall, arguments: Any, dialect: str | None) -> dict[str, Any]:
+    return {"id": call.id, "name": call.name, "arguments": arguments, "dialect": dialect}
 
 
 def explain_note(note: dict[str, Any]) -> dict[str, str]:
@@ -324,36 +322,17 @@ def parse_text(pasted: PlaygroundInput) -> dict[str, Any]:
     dialects = {event.id: event.dialect for event in events if isinstance(event, CallStart)}
     finder = HighlightFinder(pasted.text)
     finder.add_reasoning(reply)
-    finder.add_calls((call.name, call.raw) for call in reply.calls)
-    finder.add_rejections(reply.rejected)
-    finder.add_notes(reply.notes)
-    highlights = encode_highlights(finder.find_nested(), pasted.text)
-    by_index = {(one["kind"], one["index"]): one for one in highlights}
-
-    def locate(kind: str, index: int) -> dict[str, int | None]:
-        found = by_index.get((kind, index), {})
-        return {"start": found.get("start"), "end": found.get("end")}
-
+    finder.add_reply(reply)
     return {
         "text": reply.text,
         "reasoning": reply.reasoning,
         "dialect": reply.dialect,
         "calls": [
-            {
-                "id": call.id,
-                "name": call.name,
-                "arguments": call.arguments,
-                "dialect": dialects.get(call.id),
-                **locate("call", index),
-            }
-            for index, call in enumerate(reply.calls)
+            _render_call(call, call.arguments, dialects.get(call.id)) for call in reply.calls
         ],
-        "rejected": [
-            {**to_builtins(one), **locate("rejected", index)}
-            for index, one in enumerate(reply.rejected)
-        ],
+        "rejected": to_builtins(reply.rejected),
         "notes": [explain_note(to_builtins(note)) for note in reply.notes],
-        "highlights": highlights,
+        "highlights": encode_highlights(finder.find_nested(), pasted.text),
     }
 
 

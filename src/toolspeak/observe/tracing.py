@@ -56,11 +56,12 @@ from ..types import (
 )
 from ..upstream.catalog import Endpoint
 from ..upstream.record import AttemptRecord, RequestRecord
-from .inspector.masking import Masker
+from .inspector.masking import Masker, replace_surrogates
 
 log = logging.getLogger("toolspeak.gateway")
 Value = str | bool | int | float | list[str]
-Attributes = dict[str, Value]
+Attributes = dict[str, Value | None]
+"""Without a value, an attribute is left out."""
 _PROPAGATOR = TraceContextTextMapPropagator()
 _SHUTDOWN_SECONDS = 5.0
 """The time to send the last spans when the gateway is stopped."""
@@ -237,7 +238,11 @@ def _request_start_attributes(record: RequestRecord) -> Attributes:
 
 
 def _request_attributes(record: RequestRecord) -> Attributes:
-    attributes: Attributes = {"http.response.status_code": record.status}
+    attributes: Attributes = {
+        "http.response.status_code": record.status,
+        "toolspeak.overhead_ms": _to_milliseconds(record.overhead),
+        "toolspeak.holdback_ms": _to_milliseconds(record.holdback),
+    }
     if record.upstream_model:
         attributes |= {
             "toolspeak.model": record.model,
@@ -249,87 +254,78 @@ def _request_attributes(record: RequestRecord) -> Attributes:
             "toolspeak.retries": len(record.retries),
             "toolspeak.notes": record.note_codes,
         }
-    for name, seconds in (("overhead", record.overhead), ("holdback", record.holdback)):
-        if seconds is not None:
-            attributes[f"toolspeak.{name}_ms"] = round(seconds * 1000, 3)
     return attributes
 
 
 def _attempt_start_attributes(
     attempt: AttemptRecord, request: Request, endpoint: Endpoint
 ) -> Attributes:
-    attributes: Attributes = {
+    url = urlsplit(endpoint.base_url)
+    port = url.port or _DEFAULT_PORTS.get(url.scheme, 443)
+    sampling: Attributes = {
+        f"gen_ai.request.{name}": convert(request.sampling[name])
+        for name, convert in _SAMPLING_TYPES.items()
+        if name in request.sampling
+    }
+    return {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _provider_name(endpoint),
         "gen_ai.request.model": attempt.model,
         "gen_ai.request.stream": request.stream,
+        "gen_ai.request.max_tokens": request.max_tokens,
+        "gen_ai.request.stop_sequences": list(request.stop) or None,
+        "gen_ai.output.type": "json" if request.response_format else None,
+        **sampling,
+        "server.address": url.hostname,
+        "server.port": port if url.hostname else None,
         "toolspeak.upstream": endpoint.name,
         "toolspeak.wire": endpoint.wire,
         "toolspeak.mode": attempt.plan.mode,
+        "toolspeak.attempt_reason": attempt.reason or None,
     }
-    url = urlsplit(endpoint.base_url)
-    if url.hostname:
-        attributes["server.address"] = url.hostname
-        attributes["server.port"] = url.port or _DEFAULT_PORTS.get(url.scheme, 443)
-    if request.max_tokens is not None:
-        attributes["gen_ai.request.max_tokens"] = request.max_tokens
-    if request.stop:
-        attributes["gen_ai.request.stop_sequences"] = list(request.stop)
-    if request.response_format:
-        attributes["gen_ai.output.type"] = "json"
-    for name, convert in _SAMPLING_TYPES.items():
-        if name in request.sampling:
-            attributes[f"gen_ai.request.{name}"] = convert(request.sampling[name])
-    if attempt.reason:
-        attributes["toolspeak.attempt_reason"] = attempt.reason
-    return attributes
 
 
 def _attempt_attributes(attempt: AttemptRecord) -> Attributes:
     attributes: Attributes = {
-        "http.response.status_code": attempt.status,
-        "toolspeak.retries": attempt.retries,
-        "toolspeak.outcome": attempt.outcome,
+        "http.response.status_code": attempt.status or None,
+        "toolspeak.retries": attempt.retries or None,
+        "toolspeak.outcome": attempt.outcome or None,
     }
-    attributes = {name: value for name, value in attributes.items() if value}
     return attributes | _reply_attributes(attempt.reply) if attempt.reply else attributes
 
 
 def _reply_attributes(reply: Reply) -> Attributes:
-    reason, usage = reply.raw_stop_reason or reply.stop_reason, reply.usage
-    optional: Attributes = {
-        "gen_ai.response.id": reply.id or "",
-        "gen_ai.response.model": reply.model or "",
-        "gen_ai.response.finish_reasons": [reason] if reason else [],
-        "toolspeak.dialect": reply.dialect or "",
-        "toolspeak.call_names": [call.name for call in reply.calls],
+    reason = reply.raw_stop_reason or reply.stop_reason
+    attributes: Attributes = {
+        "gen_ai.response.id": reply.id or None,
+        "gen_ai.response.model": reply.model or None,
+        "gen_ai.response.finish_reasons": [reason] if reason else None,
+        "toolspeak.dialect": reply.dialect or None,
+        "toolspeak.call_names": [call.name for call in reply.calls] or None,
     }
-    if usage:
-        optional |= {
-            "gen_ai.usage.cache_read.input_tokens": usage.cached,
-            "gen_ai.usage.cache_creation.input_tokens": usage.cache_written,
-            "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
+    if usage := reply.usage:
+        attributes |= {
+            "gen_ai.usage.input_tokens": usage.input,
+            "gen_ai.usage.output_tokens": usage.output,
+            "gen_ai.usage.cache_read.input_tokens": usage.cached or None,
+            "gen_ai.usage.cache_creation.input_tokens": usage.cache_written or None,
+            "gen_ai.usage.reasoning.output_tokens": usage.reasoning or None,
         }
-    attributes = {name: value for name, value in optional.items() if value}
-    if usage:
-        attributes["gen_ai.usage.input_tokens"] = usage.input
-        attributes["gen_ai.usage.output_tokens"] = usage.output
     return attributes
 
 
 def _call_attributes(call: ToolCall, content: _ContentEncoder | None) -> Attributes:
-    attributes: Attributes = {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.id}
-    if content:
-        attributes["gen_ai.tool.call.arguments"] = content.encode(call.arguments)
-    return attributes
+    return {
+        "gen_ai.tool.name": call.name,
+        "gen_ai.tool.call.id": call.id,
+        "gen_ai.tool.call.arguments": content.encode(call.arguments) if content else None,
+    }
 
 
 def _note_attributes(note: Note, content: _ContentEncoder | None) -> Attributes:
-    attributes: Attributes = {"toolspeak.note.code": note.code}
-    if content:
-        # The message may quote the conversation.
-        attributes["toolspeak.note.message"] = content.mask(note.message)
-    return attributes
+    # The message may quote the conversation.
+    message = content.mask(note.message) if content else None
+    return {"toolspeak.note.code": note.code, "toolspeak.note.message": message}
 
 
 def _set_error(span: Span, failure: Failure, content: _ContentEncoder | None) -> None:
@@ -426,19 +422,23 @@ def _route_template(path: str) -> str:
     return _RESPONSE_SEGMENT.sub("{id}", _MODEL_SEGMENT.sub("{model}", path))
 
 
-def _clean(attributes: Attributes) -> Attributes:
+def _clean(attributes: Attributes) -> dict[str, Value]:
     """Replace lone surrogates: one of them would make the export of a whole batch fail."""
-    return {name: _clean_value(value) for name, value in attributes.items()}
+    return {name: _clean_value(value) for name, value in attributes.items() if value is not None}
 
 
 def _clean_value(value: Value) -> Value:
     match value:
         case str():
-            return value.encode("utf-8", "replace").decode()
+            return replace_surrogates(value)
         case list():
-            return [one.encode("utf-8", "replace").decode() for one in value]
+            return list(map(replace_surrogates, value))
         case _:
             return value
+
+
+def _to_milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)
 
 
 def _to_nanoseconds(seconds: float) -> int:

@@ -8,11 +8,10 @@ const TOKEN = "toolspeak.token";
 const SILENCE_MS = 40_000;
 const MAX_RETRY_MS = 8_000;
 
-export class ApiError extends Error {
-  constructor(status, message, details = {}) {
+class ApiError extends Error {
+  constructor(status, message) {
     super(message);
     this.status = status;
-    this.details = details;
   }
 }
 
@@ -113,24 +112,24 @@ async function readError(reply) {
     // The error is not from the inspector itself: use the status.
   }
   const message = details.message ?? `The gateway returned status ${reply.status}.`;
-  const refused = new ApiError(reply.status, message, details);
+  const refused = new ApiError(reply.status, message);
   if (reply.status === 401 || reply.status === 403) {
     accessErrors.dispatchEvent(new CustomEvent("refused", { detail: refused }));
   }
   return refused;
 }
 
-export async function get(path, options) {
-  return parseExact(await (await request(path, options)).text());
+export async function get(path) {
+  return parseExact(await (await request(path)).text());
 }
 
-export async function post(path, body, options) {
-  const sent = { method: "POST", body: JSON.stringify(body), ...options };
+export async function post(path, body) {
+  const sent = { method: "POST", body: JSON.stringify(body) };
   return parseExact(await (await request(path, sent)).text());
 }
 
 /** Yields the lines of a response as they arrive. */
-export async function* readLines(reply) {
+async function* readLines(reply) {
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
@@ -153,18 +152,9 @@ export async function* readLines(reply) {
  */
 export function followLive(onMessage, onConnection) {
   let after = 0;
-  let epoch = "";
   let wait = 0;
   let woken = () => {};
 
-  // A restarted gateway counts from the beginning, and so must the next request.
-  function isRestarted(message) {
-    const hasChanged = message.epoch && epoch && message.epoch !== epoch;
-    epoch = message.epoch ?? epoch;
-    return hasChanged && after > 0;
-  }
-
-  /** Returns whether to reconnect at once, from the beginning. */
   async function follow() {
     const abort = new AbortController();
     let silence = setTimeout(() => abort.abort(), SILENCE_MS);
@@ -177,14 +167,9 @@ export function followLive(onMessage, onConnection) {
         onConnection(true);
         if (!text.trim()) continue;
         const message = parseExact(text);
-        if (isRestarted(message)) {
-          after = 0;
-          return true;
-        }
         after = message.next ?? after;
         onMessage(message);
       }
-      return false;
     } finally {
       clearTimeout(silence);
     }
@@ -193,7 +178,7 @@ export function followLive(onMessage, onConnection) {
   async function forever() {
     for (;;) {
       try {
-        if (await follow()) continue;
+        await follow();
       } catch (problem) {
         // The token form or the message about the disabled inspector is shown instead.
         if (problem instanceof ApiError && [401, 403].includes(problem.status)) return;

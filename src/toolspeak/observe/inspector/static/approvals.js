@@ -3,7 +3,7 @@
 
 import { post } from "./api.js";
 import { h, keyedList, oneLine, setText } from "./dom.js";
-import { count, countdown } from "./format.js";
+import { count, countdown, joinPresent } from "./format.js";
 import { expandedJson } from "./json_view.js";
 import { button } from "./widgets.js";
 
@@ -24,13 +24,13 @@ export class Approvals {
 
   constructor({ onCount }) {
     this.onCount = onCount;
-    this.list = h("div", { class: "approval-cards" });
+    this.list = h("div.approval-cards");
     this.summary = h("span", { role: "status" });
     this.fold = button("Hide", () => this.#fold(), { class: "quiet small", "aria-expanded": "true" });
     this.node = h(
-      "aside",
-      { class: "approvals", "aria-label": "Approvals", hidden: true },
-      h("div", { class: "approvals-head" }, this.summary, h("span", { class: "spring" }), this.fold),
+      "aside.approvals",
+      { "aria-label": "Approvals", hidden: true },
+      h("div.approvals-head", this.summary, h("span.spring"), this.fold),
       this.list,
     );
     this.drawCards = keyedList(this.list, (approval) => approval.id, (approval) => this.#card(approval));
@@ -66,8 +66,8 @@ export class Approvals {
 
   #card(approval) {
     const { id, tool, source, agent, secrets } = approval;
-    const left = h("span", { class: "expiry", "data-tip": "Denied when the time is up" });
-    const outcome = h("p", { class: "approval-result", role: "status", hidden: true });
+    const left = h("span.expiry", { "data-tip": "Denied when the time is up" });
+    const outcome = h("p.approval-result", { role: "status", hidden: true });
     const shownAt = performance.now();
     const answer = async (word) => {
       if (performance.now() - shownAt < CLICK_GUARD_MS || this.#answered.has(id)) return;
@@ -79,49 +79,44 @@ export class Approvals {
       { class: `answer ${name}` },
     );
     const buttons = h(
-      "div",
-      { class: "answers" },
+      "div.answers",
       choice("yes", "Allow once", "answer-yes"),
       approval.can_always && choice("always", "Always allow", "answer-always"),
       choice("no", "Deny", "answer-no"),
       approval.can_always && h(
-        "span",
-        { class: "faint small" },
+        "span.faint.small",
         "Always allow: this tool, with any arguments, until the agent's session ends.",
       ),
     );
     const node = h(
-      "article",
-      { class: "card card-approval", tabindex: "-1", "aria-label": `Approve ${oneLine(tool, 80)}?` },
+      "article.card.card-approval",
+      { tabindex: "-1", "aria-label": `Approve ${oneLine(tool, 80)}?` },
       h(
         "header",
-        null,
-        h("strong", { class: "name" }, tool),
+        h("strong.name", tool),
         h(
-          "span",
-          { class: "faint" },
-          [
+          "span.faint",
+          joinPresent(
+            ", ",
             source && `from ${oneLine(source, 120)}`,
             agent && `requested by ${oneLine(agent, 120)}`,
-          ].filter((one) => one).join(", "),
+          ),
         ),
-        h("span", { class: "spring" }),
+        h("span.spring"),
         left,
       ),
       approval.is_echo && h(
-        "p",
-        { class: "warning" },
+        "p.warning",
         "This call repeats one from a tool result. The user may not have asked for it.",
       ),
       secrets.length > 0 && h(
-        "div",
-        { class: "warning" },
+        "div.warning",
         "This call would receive secrets:",
-        h("ul", null, secrets.map((words) => h("li", null, words))),
+        h("ul", secrets.map((words) => h("li", words))),
       ),
       h(
-        "div",
-        { class: "approval-arguments", role: "region", "aria-label": "Arguments", tabindex: "0" },
+        "div.approval-arguments",
+        { role: "region", "aria-label": "Arguments", tabindex: "0" },
         expandedJson(approval.arguments),
       ),
       buttons, outcome,

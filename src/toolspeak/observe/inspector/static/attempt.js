@@ -1,17 +1,14 @@
 // One attempt: the request to the model, its reply, and how that was parsed.
 
 import { h, keyedList, setText } from "./dom.js";
-import { count, tokens } from "./format.js";
-import { renderLegend } from "./highlights.js";
+import { count, joinPresent, tokens } from "./format.js";
 import { BodyView } from "./json_view.js";
-import { failureBox, ParsedReply } from "./parsed_reply.js";
-import { countChunks, visibleLength } from "./replay.js";
+import { failureBox, HighlightedReply } from "./parsed_reply.js";
 import { TextPane } from "./text_pane.js";
-import { isRetry } from "./timeline.js";
-import { breakableUrl, copyButton, fieldList, isPhone, section, updateIfChanged } from "./widgets.js";
+import { countChunks, isRetry, visibleLength } from "./timeline.js";
+import { fieldList, isPhone, section, updateIfChanged } from "./widgets.js";
 
 export class AttemptView {
-  #attempt = null;
   #identity = "";
 
   constructor({ showsFrames = !isPhone() } = {}) {
@@ -20,10 +17,11 @@ export class AttemptView {
   }
 
   #buildRequest() {
-    this.reason = h("p", { class: "reason" });
-    this.plan = h("div", { class: "plan" });
-    this.planSection = section("Plan", {}, this.reason, this.plan);
-    this.messages = h("div", { class: "prompt" });
+    this.reason = h("p.reason");
+    this.reasons = h("ul.reasons");
+    this.plan = h("div");
+    this.planSection = section("Plan", {}, this.reason, this.reasons, this.plan);
+    this.messages = h("div.prompt");
     this.drawMessages = keyedList(this.messages, (_message, at) => at, newMessage);
     this.promptSection = section("Prompt", { open: !isPhone() }, this.messages);
     this.body = new BodyView("Request body");
@@ -33,8 +31,8 @@ export class AttemptView {
       this.body.node,
     );
     this.requestPanel = h(
-      "div",
-      { class: "stack", role: "tabpanel", id: "attempt-request", "aria-label": "Model request" },
+      "div.stack",
+      { role: "tabpanel", id: "attempt-request", "aria-label": "Model request" },
       this.planSection.node,
       this.promptSection.node,
       this.bodySection.node,
@@ -42,15 +40,10 @@ export class AttemptView {
   }
 
   #buildReply(showsFrames) {
-    this.text = new TextPane({ label: "Reply text" });
-    this.legend = h("div", { class: "legend" });
-    const copyText = copyButton("Copy", () => this.#attempt?.text ?? "", { class: "quiet small" });
-    this.textSection = section("Reply text", { side: [copyText] }, this.legend, this.text.node);
-    this.parsed = new ParsedReply({
-      onSelect: (kind, index) => this.#revealMark(kind, index),
-      onHover: (kind, index) => highlightMarks(this.text.node, kind, index),
-    });
-    this.outcome = h("p", { class: "outcome" });
+    this.reply = new HighlightedReply({ label: "Reply text" });
+    const { legend, parsed, text } = this.reply;
+    this.textSection = section("Reply text", { side: [text.copy] }, legend, text.node);
+    this.outcome = h("p.outcome");
     this.failure = h("div");
     this.ending = h("div");
     this.parsedSection = section(
@@ -58,44 +51,28 @@ export class AttemptView {
       {},
       this.outcome,
       this.failure,
-      this.parsed.node,
+      parsed.node,
       this.ending,
     );
     this.frames = new TextPane({ label: "Raw response", isFrames: true });
-    const copyFrames = copyButton("Copy", () => this.#attempt?.raw ?? "", { class: "quiet small" });
     this.framesSection = section(
       "Raw response",
-      { open: showsFrames, side: [copyFrames] },
+      { open: showsFrames, side: [this.frames.copy] },
       this.frames.node,
     );
-    this.text.node.addEventListener("click", (event) => this.#markClicked(event));
-    linkHover(this.text.node, this.parsed);
     this.replyPanel = h(
-      "div",
-      { class: "stack", role: "tabpanel", id: "attempt-reply", "aria-label": "Model reply" },
+      "div.stack",
+      { role: "tabpanel", id: "attempt-reply", "aria-label": "Model reply" },
       this.textSection.node,
       this.parsedSection.node,
       this.framesSection.node,
     );
   }
 
-  #markClicked(event) {
-    const mark = event.target.closest("mark[data-kind]");
-    // A click that ends a text selection is not a navigation.
-    if (!mark || !getSelection().isCollapsed) return;
-    this.parsed.reveal(mark.dataset.kind, mark.dataset.index);
-  }
-
-  #revealMark(kind, index) {
-    const span = this.#attempt.highlights.find((one) => one.kind === kind && one.index === index);
-    if (span) this.text.reveal(span.start);
-  }
-
   /** `identity` differs for each attempt. */
   update(attempt, time, identity) {
-    if (identity !== this.#identity) for (const pane of [this.text, this.frames]) pane.reset();
+    if (identity !== this.#identity) for (const pane of [this.reply.text, this.frames]) pane.reset();
     this.#identity = identity;
-    this.#attempt = attempt;
     this.#drawRequest(attempt);
     this.#drawReply(attempt, time);
   }
@@ -104,25 +81,15 @@ export class AttemptView {
     setText(this.reason, describeReason(attempt));
     this.reason.hidden = !attempt.reason_text;
     const { mode, dialect, reasons } = attempt.plan;
-    this.planSection.setHint([
-      mode,
-      dialect && dialect !== mode ? dialect : "",
-    ].filter((one) => one).join(" · "));
-    const { model, upstream, wire, address, path, tools, retries } = attempt;
-    updateIfChanged(this.plan, [reasons, model, upstream, wire, address, path, tools, retries], () => [
-      reasons.length > 0 && h(
-        "ul",
-        { class: "reasons" },
-        reasons.map((reason) => h("li", null, reason)),
-      ),
-      fieldList([
-        ["model", h("span", { class: "mono" }, model)],
-        ["upstream", `${upstream}, ${wire}`],
-        ["address", h("span", { class: "mono" }, breakableUrl(address + path))],
-        ["native tools", tools || ""],
-        ["connection retries", retries || ""],
-      ]),
-    ]);
+    this.planSection.setHint(joinPresent(" · ", mode, dialect !== mode && dialect));
+    updateIfChanged(this.reasons, reasons, (all) => all.map((reason) => h("li", reason)));
+    updateIfChanged(this.plan, [
+      ["model", attempt.model, "mono"],
+      ["upstream", `${attempt.upstream}, ${attempt.wire}`],
+      ["address", attempt.address + attempt.path, "mono"],
+      ["native tools", attempt.tools || ""],
+      ["connection retries", attempt.retries || ""],
+    ], fieldList);
     this.promptSection.node.hidden = !attempt.prompt.length;
     this.bodySection.node.hidden = !attempt.body;
     this.promptSection.setHint(count(attempt.prompt.length, "message"));
@@ -133,40 +100,35 @@ export class AttemptView {
   #drawReply(attempt, time) {
     const whole = attempt.end_ms ?? attempt.first_byte_ms;
     const isOver = attempt.end_ms !== null;
-    for (const pane of [this.text, this.frames]) setText(
-      pane.empty,
-      isOver && time === Infinity ? "Empty." : "Waiting…",
-    );
+    for (const pane of [this.reply.text, this.frames]) {
+      pane.follows = !isOver || time !== Infinity;
+      setText(pane.empty, isOver && time === Infinity ? "Empty." : "Waiting…");
+    }
     this.framesSection.node.hidden = isOver && !attempt.raw;
     const end = visibleLength(attempt.chunks, "end", time, attempt.text, whole);
     const rawEnd = visibleLength(attempt.chunks, "raw_end", time, attempt.raw, whole);
-    this.text.follows = this.frames.follows = !isOver || time !== Infinity;
-    this.text.update(attempt.text, attempt.highlights, end);
+    this.reply.update(attempt.text, attempt, isOver ? "No calls or notes." : "Waiting…", end);
     this.frames.update(attempt.raw, [], rawEnd);
     const isNow = time === Infinity;
     const { length } = attempt.chunks;
     const chunk = `chunk ${countChunks(attempt.chunks, time)} of ${length}`;
     this.textSection.setHint(isNow || !length ? "" : chunk);
-    this.framesSection.setHint([
-      attempt.status || "",
-      attempt.chunks.length ? count(attempt.chunks.length, "chunk") : "",
-    ].filter((one) => one).join(", "));
-    updateIfChanged(this.legend, attempt.highlights.map((span) => span.kind), () => renderLegend(attempt.highlights));
-    this.parsed.update(attempt, isOver ? "No calls or notes." : "Waiting…");
+    this.framesSection.setHint(joinPresent(", ", attempt.status, length && count(length, "chunk")));
     setText(this.outcome, attempt.outcome_text || attempt.outcome);
     this.outcome.hidden = !this.outcome.textContent;
     this.parsedSection.setHint(attempt.outcome);
-    updateIfChanged(this.failure, attempt.failure, () => failureBox(attempt.failure));
-    updateIfChanged(this.ending, [attempt.stop_reason, attempt.usage], () =>
-      fieldList([["stop reason", attempt.stop_reason], ["tokens", tokens(attempt.usage)]]),
-    );
+    updateIfChanged(this.failure, attempt.failure, failureBox);
+    updateIfChanged(this.ending, [
+      ["stop reason", attempt.stop_reason],
+      ["tokens", tokens(attempt.usage)],
+    ], fieldList);
   }
 }
 
 function newMessage(message) {
   const pane = new TextPane({ label: `${message.role} message`, empty: "Empty." });
-  const role = h("span", { class: "role" });
-  const node = h("div", { class: "message" }, role, pane.node);
+  const role = h("span.role");
+  const node = h("div.message", role, pane.node);
   const update = ({ role: name, text }) => {
     setText(role, name);
     node.dataset.role = name;
@@ -179,20 +141,4 @@ function describeReason({ reason, reason_text: text }) {
   if (!text) return "";
   if (isRetry(reason)) return `Retry. Previous reply: ${text}.`;
   return `${text[0].toUpperCase()}${text.slice(1)}.`;
-}
-
-export function highlightMarks(element, kind, index) {
-  for (const mark of element.querySelectorAll("mark.active")) mark.classList.remove("active");
-  if (index === null) return;
-  const selector = `mark[data-kind="${CSS.escape(kind)}"][data-index="${Number(index)}"]`;
-  for (const mark of element.querySelectorAll(selector)) mark.classList.add("active");
-}
-
-/** Highlights the card of the mark under the pointer. */
-export function linkHover(element, parsed) {
-  element.addEventListener("pointerover", (event) => {
-    const mark = event.target.closest("mark[data-kind]");
-    parsed.activate(mark?.dataset.kind ?? "", mark ? mark.dataset.index : null);
-  });
-  element.addEventListener("pointerleave", () => parsed.activate("", null));
 }

@@ -1,14 +1,16 @@
 // A chat with a model that has sample tools, next to the model's view of it.
 
-import { readServerSentEvents, request } from "./api.js";
+import { get, readServerSentEvents, request } from "./api.js";
+import { AttemptView } from "./attempt.js";
 import { appendChildren, h, oneLine, setText } from "./dom.js";
 import { tryParse } from "./json_view.js";
-import { ModelView } from "./models_view.js";
 import { callCard } from "./parsed_reply.js";
+import { attemptAt, Timeline } from "./timeline.js";
 import { button, section } from "./widgets.js";
 
 /** Rounds of calls that are answered automatically before the user must confirm. */
 const MAX_AUTO_ROUNDS = 6;
+const POLL_MS = 300;
 
 export class ChatView {
   #messages = [];
@@ -34,39 +36,36 @@ export class ChatView {
       )),
     );
     this.auto = h("input", { type: "checkbox", checked: true });
-    this.chatLog = h("div", { class: "chat-log", role: "log", "aria-label": "Conversation", tabindex: "0" });
+    this.chatLog = h("div.chat-log", { role: "log", "aria-label": "Conversation", tabindex: "0" });
     this.intro = h(
-      "div",
-      { class: "chat-intro faint" },
+      "div.chat-intro.faint",
       "Ask something that needs a tool, for example: ",
       this.#suggestion("What is the weather in Oslo?"),
     );
     this.chatLog.append(this.intro);
-    this.input = h("textarea", {
-      class: "input", rows: "2", "aria-label": "Your message",
+    this.input = h("textarea.input", {
+      rows: "2", "aria-label": "Your message",
       placeholder: "Message (Enter to send, Shift+Enter for a new line)",
       on: { keydown: (event) => this.#typed(event) },
     });
     this.send = button("Send", () => this.#sendMessage(), { class: "primary" });
     this.stop = button("Stop", () => this.#abort?.abort(), { hidden: true });
     this.node = h(
-      "section",
-      { class: "view chat", "aria-label": "Chat" },
+      "section.view.chat",
+      { "aria-label": "Chat" },
       h(
-        "div",
-        { class: "toolbar" },
-        this.model, h("label", { class: "labelled" }, this.auto, "Run tools automatically"),
-        h("span", { class: "spring" }), button("New chat", () => this.#clear()),
+        "div.toolbar",
+        this.model, h("label.labelled", this.auto, "Run tools automatically"),
+        h("span.spring"), button("New chat", () => this.#clear()),
       ),
       h(
-        "div",
-        { class: "columns" },
+        "div.columns",
         h(
-          "section",
-          { class: "column conversation", "aria-label": "Conversation" },
+          "section.column.conversation",
+          { "aria-label": "Conversation" },
           this.samples.node,
           this.chatLog,
-          h("div", { class: "composer" }, this.input, this.send, this.stop),
+          h("div.composer", this.input, this.send, this.stop),
         ),
         this.modelView.node,
       ),
@@ -108,7 +107,7 @@ export class ChatView {
 
   #add(role, ...children) {
     const node = appendChildren(
-      h("div", { class: `chat-message chat-message-${role}` }, h("span", { class: "role" }, role)),
+      h("div", { class: `chat-message chat-message-${role}` }, h("span.role", role)),
       children,
     );
     this.#keepScrolledToEnd(() => this.chatLog.append(node));
@@ -128,7 +127,7 @@ export class ChatView {
     this.input.value = "";
     this.intro.remove();
     this.#messages.push({ role: "user", content: text });
-    this.#add("user", h("div", { class: "chat-text" }, text));
+    this.#add("user", h("div.chat-text", text));
     this.#rounds = 0;
     this.#ask();
   }
@@ -137,7 +136,7 @@ export class ChatView {
     const abort = (this.#abort = new AbortController());
     const messages = this.#messages;
     this.#drawState();
-    const text = h("div", { class: "chat-text", "aria-busy": "true" });
+    const text = h("div.chat-text", { "aria-busy": "true" });
     const node = this.#add("assistant", text);
     try {
       const message = await requestChat({
@@ -154,7 +153,7 @@ export class ChatView {
       // Keep the partial reply, for the model and for the reader.
       if (text.textContent) messages.push({ role: "assistant", content: text.textContent });
       const why = abort.signal.aborted ? "Stopped." : problem.message;
-      this.#keepScrolledToEnd(() => node.append(h("p", { class: "problem" }, why)));
+      this.#keepScrolledToEnd(() => node.append(h("p.problem", why)));
     } finally {
       text.removeAttribute("aria-busy");
       if (this.#abort === abort) this.#abort = null;
@@ -178,8 +177,7 @@ export class ChatView {
     if (!calls.length || !this.auto.checked) return;
     if (this.#rounds >= MAX_AUTO_ROUNDS) {
       node.append(h(
-        "p",
-        { class: "faint small" },
+        "p.faint.small",
         `${MAX_AUTO_ROUNDS} rounds of calls ran automatically. Send further results yourself.`,
       ));
       return;
@@ -191,9 +189,8 @@ export class ChatView {
   #call({ id, function: { name, arguments: text } }) {
     const value = tryParse(text)?.value ?? text;
     const area = h(
-      "textarea",
+      "textarea.input.mono",
       {
-        class: "input mono",
         rows: "2",
         "aria-label": "Tool result",
         spellcheck: "false",
@@ -208,10 +205,9 @@ export class ChatView {
     };
     this.#open.set(id, submit);
     return h(
-      "div",
-      { class: "chat-call" },
+      "div.chat-call",
       callCard({ id, name, arguments: value, dialect: null }),
-      h("div", { class: "result" }, h("span", { class: "faint small" }, "Result"), area, run),
+      h("div.result", h("span.faint.small", "Result"), area, run),
     );
   }
 
@@ -223,7 +219,7 @@ export class ChatView {
   }
 }
 
-export class SampleTools {
+class SampleTools {
   #rows;
 
   constructor(samples) {
@@ -232,9 +228,8 @@ export class SampleTools {
       const box = h("input", { type: "checkbox", checked: true });
       const text = typeof result === "string" ? result : JSON.stringify(result);
       const area = h(
-        "textarea",
+        "textarea.input.mono",
         {
-          class: "input mono",
           rows: "2",
           "aria-label": `Result of ${oneLine(name, 60)}`,
           spellcheck: "false",
@@ -242,15 +237,13 @@ export class SampleTools {
         },
       );
       const node = h(
-        "div",
-        { class: "sample" },
+        "div.sample",
         h(
           "label",
-          null,
           box,
           " ",
-          h("span", { class: "mono" }, name),
-          h("span", { class: "faint small" }, ` ${oneLine(description ?? "", 120)}`),
+          h("span.mono", name),
+          h("span.faint.small", ` ${oneLine(description ?? "", 120)}`),
         ),
         area,
       );
@@ -273,8 +266,86 @@ export class SampleTools {
   }
 }
 
+/** The model's view of the last request. */
+class ModelView {
+  #detail = null;
+  #id = "";
+  #selected = null;
+  #timer = 0;
+
+  constructor() {
+    this.timeline = new Timeline({
+      onSelect: (index) => {
+        this.#selected = index;
+        this.#draw();
+      },
+    });
+    this.attempt = new AttemptView({ showsFrames: false });
+    this.link = h("a.small", { href: "#/requests", hidden: true }, "Open request");
+    this.empty = h(
+      "p.faint.pad",
+      "The prompt and the reply of the model appear here once you send a message.",
+    );
+    this.content = h(
+      "div.stack",
+      { hidden: true },
+      this.timeline.node,
+      this.attempt.replyPanel,
+      this.attempt.requestPanel,
+    );
+    this.node = h(
+      "section.column.models-view",
+      { "aria-label": "Model's view" },
+      h("h2.column-title", "Model's view", h("span.spring"), this.link),
+      this.empty, this.content,
+    );
+  }
+
+  clear() {
+    clearTimeout(this.#timer);
+    this.#id = "";
+    this.content.hidden = this.link.hidden = true;
+    this.empty.hidden = false;
+  }
+
+  /** Shows the request with this ID, and updates it until it is finished. */
+  async follow(id) {
+    clearTimeout(this.#timer);
+    if (id !== this.#id) this.#selected = null;
+    this.#id = id;
+    try {
+      const detail = await get(`requests/${encodeURIComponent(id)}`);
+      if (id !== this.#id) return;
+      this.#detail = detail;
+      this.#draw();
+      if (detail.summary.is_finished) return;
+    } catch {
+      // It may not exist yet, and the conversation does not depend on it.
+    }
+    this.#timer = setTimeout(() => this.follow(id), POLL_MS);
+  }
+
+  #draw() {
+    const { attempts, summary } = this.#detail;
+    if (!attempts.length) return;
+    this.empty.hidden = true;
+    this.content.hidden = this.link.hidden = false;
+    this.link.setAttribute("href", `#/requests/${encodeURIComponent(summary.key)}`);
+    const selected = Math.min(this.#selected ?? attemptAt(attempts, Infinity), attempts.length - 1);
+    this.timeline.update(
+      this.#detail,
+      {
+        length: Math.max(summary.ms ?? 0, 0.1, ...attempts.map((one) => one.end_ms ?? one.start_ms)),
+        time: Infinity,
+        selected,
+      },
+    );
+    this.attempt.update(attempts[selected], Infinity, `${summary.key}/${selected}`);
+  }
+}
+
 /** Sends a chat request; calls `onDelta` with {id} or {text} as they arrive, and returns the message. */
-export async function requestChat({ model, messages, tools, signal, onDelta }) {
+async function requestChat({ model, messages, tools, signal, onDelta }) {
   const body = JSON.stringify({ model, messages, stream: true, ...(tools.length ? { tools } : {}) });
   const reply = await request("chat", { method: "POST", body, signal });
   onDelta({ id: reply.headers.get("x-request-id") });

@@ -2,9 +2,8 @@
 // nothing else, so that no text of a model is ever parsed as markup.
 
 const ATTRIBUTES = new Set([
-  "autocomplete", "checked", "class", "cols", "disabled", "for", "hidden", "id", "inputmode", "list",
-  "max", "maxlength", "min", "name", "open", "placeholder", "role", "rows", "selected", "spellcheck",
-  "step", "tabindex", "title", "type", "value", "wrap",
+  "autocomplete", "class", "id", "max", "min", "placeholder", "role", "rows", "spellcheck", "step",
+  "tabindex", "type",
 ]);
 const SHAPE_ATTRIBUTES = new Set(["class", "d", "viewBox", "preserveAspectRatio", "aria-hidden"]);
 const PROPERTIES = new Set(["checked", "disabled", "hidden", "open", "selected", "value"]);
@@ -58,15 +57,24 @@ function setAttribute(element, name, value) {
   }
 }
 
-/** Creates an element: h("p", {class: "note"}, "text", other, …). Null and false are skipped. */
-export function h(tag, props, ...children) {
+/**
+ * Creates an element: h("p.note.small", { id: "x" }, "text", other, …). Properties may be left out;
+ * null and false are skipped.
+ */
+export function h(selector, ...content) {
+  const [tag, ...classes] = selector.split(".");
   const element = document.createElement(tag);
+  if (classes.length) element.className = classes.join(" ");
   // The value of an option or a range depends on the other attributes.
-  const { value, ...others } = props ?? {};
+  const { value, ...others } = isProperties(content[0]) ? content.shift() : {};
   for (const [name, given] of Object.entries(others)) setAttribute(element, name, given);
-  appendChildren(element, children);
+  appendChildren(element, content);
   if (value !== undefined) setAttribute(element, "value", value);
   return element;
+}
+
+function isProperties(value) {
+  return value instanceof Object && Object.getPrototypeOf(value) === Object.prototype;
 }
 
 export function appendChildren(element, children) {
@@ -123,8 +131,8 @@ export function keyedList(element, keyOf, make) {
 
 export function debounce(wait, action) {
   let timer = 0;
-  return (...values) => {
+  return () => {
     clearTimeout(timer);
-    timer = setTimeout(() => action(...values), wait);
+    timer = setTimeout(action, wait);
   };
 }

@@ -40,3 +40,8 @@ export function countdown(seconds) {
   const left = Math.max(0, Math.ceil(seconds));
   return `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}`;
 }
+
+/** Joins the parts that are there. */
+export function joinPresent(separator, ...parts) {
+  return parts.filter((part) => part).join(separator);
+}

@@ -53,24 +53,23 @@ export function tryParse(text) {
 
 /** A tree, expanded as far as it fits into that many lines. */
 export function jsonTree(value, { lines = LINES } = {}) {
-  return h("div", { class: "json" }, node(value, null, depthWithin(value, lines)));
+  return h("div.json", node(value, null, depthWithin(value, lines)));
 }
 
 /** A value with nothing collapsed or shortened. */
 export function expandedJson(value) {
-  return h("div", { class: "json" }, expandedNode(value, null));
+  return h("div.json", expandedNode(value, null));
 }
 
 function expandedNode(value, key) {
-  if (!isBranch(value)) return h("div", { class: "json-leaf" }, label(key), fullLeaf(value));
+  if (!isBranch(value)) return h("div.json-leaf", label(key), fullLeaf(value));
   const { entries, opens, closes } = partsOf(value);
-  if (!entries.length) return h("div", { class: "json-leaf" }, label(key), punctuation(opens + closes));
+  if (!entries.length) return h("div.json-leaf", label(key), punctuation(opens + closes));
   return h(
-    "div",
-    { class: "json-branch" },
-    h("div", { class: "json-leaf" }, label(key), punctuation(opens)),
-    h("div", { class: "json-children" }, entries.map(([name, one]) => expandedNode(one, name))),
-    h("div", { class: "json-punctuation json-closing" }, closes),
+    "div.json-branch",
+    h("div.json-leaf", label(key), punctuation(opens)),
+    h("div.json-children", entries.map(([name, one]) => expandedNode(one, name))),
+    h("div.json-punctuation.json-closing", closes),
   );
 }
 
@@ -90,7 +89,7 @@ function isBranch(value) {
 
 function node(value, key, depth) {
   if (isBranch(value)) return branch(value, key, depth);
-  return h("div", { class: "json-leaf" }, label(key), leaf(value));
+  return h("div.json-leaf", label(key), leaf(value));
 }
 
 function label(key) {
@@ -98,7 +97,7 @@ function label(key) {
   const isIndex = typeof key === "number";
   return [
     h("span", { class: isIndex ? "json-index" : "json-key" }, isIndex ? key : JSON.stringify(key)),
-    h("span", { class: "json-punctuation" }, ": "),
+    h("span.json-punctuation", ": "),
   ];
 }
 
@@ -108,16 +107,16 @@ function leaf(value) {
 }
 
 function fullLeaf(value) {
-  if (value instanceof ExactNumber) return h("span", { class: "json-number" }, value.source);
+  if (value instanceof ExactNumber) return h("span.json-number", value.source);
   const written = typeof value === "string" ? JSON.stringify(value) : String(value);
   return h("span", { class: `json-${value === null ? "null" : typeof value}` }, written);
 }
 
 function longString(written) {
-  const text = h("span", { class: "json-string" }, `${written.slice(0, LONG)}…`);
+  const text = h("span.json-string", `${written.slice(0, LONG)}…`);
   const more = h(
-    "button",
-    { class: "link", type: "button" },
+    "button.link",
+    { type: "button" },
     `Show all ${count(written.length, "character")}`,
   );
   more.addEventListener("click", () => {
@@ -129,22 +128,20 @@ function longString(written) {
 
 function branch(value, key, depth) {
   const { entries, opens, closes } = partsOf(value);
-  if (!entries.length) return h("div", { class: "json-leaf" }, label(key), punctuation(opens + closes));
+  if (!entries.length) return h("div.json-leaf", label(key), punctuation(opens + closes));
   const size = count(entries.length, Array.isArray(value) ? "item" : "key");
-  const children = h("div", { class: "json-children" });
+  const children = h("div.json-children");
   const details = h(
-    "details",
-    { class: "json-branch" },
+    "details.json-branch",
     h(
       "summary",
-      null,
       label(key),
       punctuation(opens),
-      h("span", { class: "json-size" }, ` ${size} `),
-      h("span", { class: "json-punctuation json-end" }, closes),
+      h("span.json-size", ` ${size} `),
+      h("span.json-punctuation.json-end", closes),
     ),
     children,
-    h("div", { class: "json-punctuation json-closing" }, closes),
+    h("div.json-punctuation.json-closing", closes),
   );
   const build = () => children.firstChild || fill(children, entries, 0, depth - 1);
   details.addEventListener("toggle", () => details.open && build());
@@ -163,7 +160,7 @@ function partsOf(value) {
 }
 
 function punctuation(text) {
-  return h("span", { class: "json-punctuation" }, text);
+  return h("span.json-punctuation", text);
 }
 
 function fill(children, entries, from, depth) {
@@ -171,7 +168,7 @@ function fill(children, entries, from, depth) {
   appendChildren(children, part.map(([key, value]) => node(value, key, depth)));
   const left = entries.length - from - STEP;
   if (left <= 0) return;
-  const more = h("button", { class: "link", type: "button" }, `Show ${left.toLocaleString("en")} more`);
+  const more = h("button.link", { type: "button" }, `Show ${left.toLocaleString("en")} more`);
   more.addEventListener("click", () => {
     more.remove();
     fill(children, entries, from + STEP, depth);
@@ -186,14 +183,14 @@ export class BodyView {
 
   constructor(label) {
     this.pane = new TextPane({ label });
-    this.tree = h("div", { class: "tree", role: "group", "aria-label": label });
+    this.tree = h("div.tree", { role: "group", "aria-label": label });
     this.choice = button("View as text", (event) => {
       event.preventDefault();
       this.#asText = !this.#asText;
       this.#draw();
     }, { class: "quiet small" });
     this.tools = [this.choice, copyButton("Copy", () => this.#text, { class: "quiet small" })];
-    this.node = h("div", { class: "body-view" });
+    this.node = h("div.body-view");
   }
 
   update(text) {

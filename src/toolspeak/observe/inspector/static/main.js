@@ -1,4 +1,4 @@
-// The page frame, and routing between the views.
+// The page frame, routing between the views, and the keyboard shortcuts.
 
 import { decodeUri, get, followLive, offerToken, onAccessError, readTokenFromUrl, verifyToken } from "./api.js";
 import { Approvals } from "./approvals.js";
@@ -8,10 +8,22 @@ import { PlaygroundView } from "./playground.js";
 import { DetailView } from "./request_detail.js";
 import { RequestsView } from "./request_list.js";
 import { RequestStore } from "./request_store.js";
-import { installShortcuts } from "./shortcuts.js";
 import { button, installTooltips } from "./widgets.js";
 
-const NAMES = { requests: "Requests", playground: "Playground", chat: "Chat" };
+const VIEW_NAMES = { requests: "Requests", playground: "Playground", chat: "Chat" };
+const KEYS = [
+  ["j, k or ↓, ↑", "next, previous request"],
+  ["Enter", "open the request"],
+  ["Esc", "back"],
+  ["/", "search"],
+  ["←, →", "in a request: step through the chunks"],
+  ["p", "in a request: play or pause"],
+  ["g r, g p, g c", "go to requests, playground, chat"],
+  ["g a", "go to pending approvals"],
+  ["?", "show these shortcuts"],
+];
+const SEQUENCE_MS = 900;
+const FIELDS = "input:not([type=range], [type=checkbox]), textarea, select";
 
 class Page {
   #requests = new RequestStore();
@@ -23,13 +35,13 @@ class Page {
   #filter = "";
 
   constructor() {
-    this.main = h("main", { class: "main" });
-    this.links = Object.entries(NAMES).map(([name, label]) => h(
+    this.main = h("main.main");
+    this.links = Object.entries(VIEW_NAMES).map(([name, label]) => h(
       "a",
       { href: `#/${name}`, "data-view": name },
       label,
     ));
-    this.connection = h("span", { class: "connection", role: "status" });
+    this.connection = h("span.connection", { role: "status" });
     this.approvals = new Approvals({ onCount: (waiting) => this.#countApprovals(waiting) });
     this.badge = button("", () => this.approvals.show(), { class: "badge", hidden: true });
     this.theme = button(
@@ -43,11 +55,10 @@ class Page {
       { class: "quiet keys", "aria-label": "Keyboard shortcuts", tip: "Keyboard shortcuts (?)" },
     );
     const bar = h(
-      "header",
-      { class: "topbar" },
-      h("span", { class: "brand" }, "toolspeak"),
+      "header.topbar",
+      h("span.brand", "toolspeak"),
       h("nav", { "aria-label": "Views" }, this.links),
-      h("span", { class: "spring" }), this.connection, this.badge, this.theme, this.help,
+      h("span.spring"), this.connection, this.badge, this.theme, this.help,
     );
     document.body.replaceChildren(bar, this.main, this.approvals.node);
     installTooltips();
@@ -84,11 +95,7 @@ class Page {
   #wait() {
     setChildren(
       this.main,
-      h(
-        "div",
-        { class: "empty" },
-        h("p", { class: "faint" }, "The gateway is not responding. Retrying every few seconds…"),
-      ),
+      h("div.empty", h("p.faint", "The gateway is not responding. Retrying every few seconds…")),
     );
     setTimeout(() => this.start(), 2000);
   }
@@ -128,7 +135,7 @@ class Page {
     if (!this.about) return;
     const [path, query = ""] = location.hash.replace(/^#/, "").split("?");
     const [, name = "requests", key = ""] = path.split("/");
-    const view = Object.hasOwn(NAMES, name) ? name : "requests";
+    const view = Object.hasOwn(VIEW_NAMES, name) ? name : "requests";
     const words = new URLSearchParams(query);
     if (view === "requests" && key) {
       this.#show("detail", decodeUri(key));
@@ -214,10 +221,9 @@ class Page {
       return;
     }
     const content = status === 401 ? this.#tokenForm() : h(
-      "div",
-      { class: "empty" },
-      h("h2", null, "The inspector is disabled"),
-      h("p", null, message),
+      "div.empty",
+      h("h2", "The inspector is disabled"),
+      h("p", message),
     );
     setChildren(this.main, content);
     content.querySelector("input")?.focus();
@@ -225,8 +231,8 @@ class Page {
 
   #tokenForm() {
     const field = h(
-      "input",
-      { type: "password", class: "input", "aria-label": "Token or admin key", autocomplete: "off" },
+      "input.input",
+      { type: "password", "aria-label": "Token or admin key", autocomplete: "off" },
     );
     const enter = (event) => {
       event.preventDefault();
@@ -234,25 +240,58 @@ class Page {
       this.start();
     };
     return h(
-      "form",
-      { class: "empty token-form", on: { submit: enter } },
-      h("h2", null, "Sign in"),
+      "form.empty.token-form",
+      { on: { submit: enter } },
+      h("h2", "Sign in"),
       h(
         "p",
-        null,
         "Open the URL that ",
-        h("code", null, "toolspeak serve"),
+        h("code", "toolspeak serve"),
         " printed, or enter its token or the admin key:",
       ),
-      h(
-        "div",
-        { class: "token-field" },
-        field,
-        h("button", { type: "submit", class: "primary" }, "Sign in"),
-      ),
-      h("p", { class: "problem", role: "status" }),
+      h("div.token-field", field, h("button.primary", { type: "submit" }, "Sign in")),
+      h("p.problem", { role: "status" }),
     );
   }
+}
+
+// Keyboard shortcuts.
+
+/** `go(letter)` handles g and a letter, `search()` the slash; `view().key` handles all others. */
+function installShortcuts({ go, search, view }) {
+  const card = createHelpDialog();
+  let leaderAt = -Infinity;
+
+  document.addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || card.open) return;
+    const isTyping = event.target.closest?.(FIELDS);
+    if (isTyping) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    const isSecond = event.timeStamp - leaderAt < SEQUENCE_MS;
+    leaderAt = -Infinity;
+    if (isSecond && go(event.key)) event.preventDefault();
+    else if (event.key === "g") leaderAt = event.timeStamp;
+    else if (event.key === "?") card.showModal();
+    else if (event.key === "/") {
+      event.preventDefault();
+      search();
+    } else if (view()?.key?.(event)) event.preventDefault();
+  });
+  return () => card.showModal();
+}
+
+function createHelpDialog() {
+  const card = h(
+    "dialog.help",
+    { "aria-label": "Keyboard shortcuts" },
+    h("h2", "Keyboard shortcuts"),
+    h("dl", KEYS.map(([keys, meaning]) => [h("dt", keys), h("dd", meaning)])),
+    button("Close", () => card.close()),
+  );
+  document.body.append(card);
+  return card;
 }
 
 new Page().start();

@@ -1,26 +1,20 @@
-// The calls, rejected calls and notes of a reply.
+// The calls, rejected calls and notes of a reply, and the text in which they are highlighted.
 
 import { h, keyedList, oneLine, setText } from "./dom.js";
+import { joinPresent } from "./format.js";
 import { jsonTree } from "./json_view.js";
-import { flash } from "./text_pane.js";
-import { button, copyButton, fieldList } from "./widgets.js";
+import { flash, renderLegend, TextPane } from "./text_pane.js";
+import { button, copyButton, fieldList, updateIfChanged } from "./widgets.js";
 
 export class ParsedReply {
-  #calls = h("div", { class: "cards" });
-  #rejected = h("div", { class: "cards" });
-  #notes = h("ul", { class: "notes" });
-  #empty = h("p", { class: "faint" });
+  #calls = h("div.cards");
+  #rejected = h("div.cards");
+  #notes = h("ul.notes");
+  #empty = h("p.faint");
 
   /** Calls `onSelect(kind, index)` when a card is clicked, `onHover(kind, index or null)` on hover. */
   constructor({ onSelect, onHover = () => {} }) {
-    this.node = h(
-      "div",
-      { class: "parsed-reply" },
-      this.#calls,
-      this.#rejected,
-      this.#notes,
-      this.#empty,
-    );
+    this.node = h("div.parsed-reply", this.#calls, this.#rejected, this.#notes, this.#empty);
     const card = (kind, make) => ({ item, index }) => {
       const node = make(item, () => onSelect(kind, index));
       node.dataset.kind = kind;
@@ -62,6 +56,64 @@ export class ParsedReply {
   }
 }
 
+/** The text of a reply next to what was parsed from it; each card leads to its mark, and back. */
+export class HighlightedReply {
+  #highlights = [];
+
+  /** Calls `onMark(highlight, mark)` when a highlight is clicked. */
+  constructor({ label, empty, onMark = () => {} }) {
+    this.onMark = onMark;
+    this.legend = h("div.legend");
+    this.text = new TextPane({ label, empty });
+    this.parsed = new ParsedReply({
+      onSelect: (kind, index) => this.#reveal(kind, index),
+      onHover: (kind, index) => this.#activate(kind, index),
+    });
+    const { node } = this.text;
+    node.addEventListener("click", (event) => this.#clicked(event));
+    node.addEventListener("pointerover", (event) => {
+      const mark = event.target.closest("mark[data-kind]");
+      this.parsed.activate(mark?.dataset.kind ?? "", mark ? mark.dataset.index : null);
+    });
+    node.addEventListener("pointerleave", () => this.parsed.activate("", null));
+  }
+
+  /** Shows the first `end` characters of the text; `empty` stands for calls and notes if none. */
+  update(text, reply, empty, end = text.length) {
+    const { highlights } = reply;
+    this.#highlights = highlights;
+    this.text.update(text, highlights, end);
+    const kinds = highlights.map(({ kind }) => kind);
+    updateIfChanged(this.legend, kinds, renderLegend);
+    this.parsed.update(reply, empty);
+  }
+
+  #find(kind, index) {
+    return this.#highlights.find((one) => one.kind === kind && one.index === Number(index));
+  }
+
+  #reveal(kind, index) {
+    const highlight = this.#find(kind, index);
+    if (highlight) this.text.reveal(highlight.start);
+  }
+
+  #activate(kind, index) {
+    for (const mark of this.text.node.querySelectorAll("mark[data-kind]")) {
+      const isActive = mark.dataset.kind === kind && mark.dataset.index === String(index);
+      mark.classList.toggle("active", isActive);
+    }
+  }
+
+  #clicked(event) {
+    const mark = event.target.closest("mark[data-kind]");
+    // A click that ends a text selection is not a navigation.
+    if (!mark || !getSelection().isCollapsed) return;
+    const { kind, index } = mark.dataset;
+    this.parsed.reveal(kind, index);
+    this.onMark(this.#find(kind, index), mark);
+  }
+}
+
 function withIndex(items) {
   return items.map((item, index) => ({ item, index }));
 }
@@ -74,21 +126,16 @@ function keyedByContent(element, make) {
 export function callCard(call, select) {
   const written = () => JSON.stringify(call.arguments, null, 2);
   return h(
-    "article",
-    { class: "card card-call", "aria-label": `Call of ${oneLine(call.name, 80)}` },
+    "article.card.card-call",
+    { "aria-label": `Call of ${oneLine(call.name, 80)}` },
     h(
       "header",
-      null,
       select ? button(
         call.name,
         select,
         { class: "name", tip: "Show in the text" },
-      ) : h("span", { class: "name" }, call.name),
-      h(
-        "span",
-        { class: "faint mono small" },
-        [call.dialect, call.id].filter((one) => one).join(" · "),
-      ),
+      ) : h("span.name", call.name),
+      h("span.faint.mono.small", joinPresent(" · ", call.dialect, call.id)),
       copyButton("Copy", written, { class: "small quiet" }),
     ),
     jsonTree(call.arguments),
@@ -97,33 +144,28 @@ export function callCard(call, select) {
 
 function rejectedCard(block, select) {
   return h(
-    "article",
-    { class: "card card-rejected" },
+    "article.card.card-rejected",
     h(
       "header",
-      null,
       button(block.name || "rejected call", select, { class: "name", tip: "Show in the text" }),
-      h("code", { class: "code-badge" }, block.code),
+      h("code.code-badge", block.code),
     ),
-    h("p", null, block.problem),
-    block.path && block.path !== "$" ? h("code", { class: "faint" }, block.path) : null,
+    h("p", block.problem),
+    block.path && block.path !== "$" ? h("code.faint", block.path) : null,
   );
 }
 
 function noteItem(note, select) {
   return h(
-    "li",
-    { class: "note" },
+    "li.note",
     h(
-      "span",
-      { class: "note-head" },
+      "span.note-head",
       button(note.code, select, { class: "code-badge" }),
-      note.where && note.where.length < 60 ? h("code", { class: "faint small" }, note.where) : null,
+      note.where && note.where.length < 60 ? h("code.faint.small", note.where) : null,
     ),
-    h("span", { class: "note-message" }, note.message),
+    h("span.note-message", note.message),
     note.meaning && note.meaning !== note.message ? h(
-      "span",
-      { class: "faint note-meaning" },
+      "span.faint.note-meaning",
       note.meaning,
     ) : null,
   );
@@ -132,10 +174,10 @@ function noteItem(note, select) {
 export function failureBox(failure) {
   if (!failure) return null;
   return h(
-    "div",
-    { class: "failure", role: "note" },
-    h("strong", null, [failure.kind, failure.status].filter((one) => one).join(" · ")),
-    h("p", null, failure.message),
-    fieldList([["code", failure.code ?? ""], ["param", failure.param ?? ""]]),
+    "div.failure",
+    { role: "note" },
+    h("strong", joinPresent(" · ", failure.kind, failure.status)),
+    h("p", failure.message),
+    fieldList([["code", failure.code], ["param", failure.param]]),
   );
 }

@@ -1,12 +1,10 @@
 // Parses a pasted model output as the user types.
 
 import { post } from "./api.js";
-import { highlightMarks, linkHover } from "./attempt.js";
 import { debounce, h, oneLine, setText } from "./dom.js";
-import { renderLegend } from "./highlights.js";
-import { ParsedReply } from "./parsed_reply.js";
+import { HighlightedReply } from "./parsed_reply.js";
 import { flash, TextPane } from "./text_pane.js";
-import { column, copyButton, section, updateIfChanged } from "./widgets.js";
+import { column, copyButton, section } from "./widgets.js";
 
 const STORAGE_KEY = "toolspeak.playground";
 const WAIT = 150;
@@ -28,16 +26,16 @@ export class PlaygroundView {
       this.#saveState();
       this.#parse();
     });
-    this.text = h("textarea", {
-      class: "input mono", "aria-label": "Model output", spellcheck: "false",
+    this.text = h("textarea.input.mono", {
+      "aria-label": "Model output", spellcheck: "false",
       placeholder: "Paste a model's output.",
       on: { input: changed },
     });
-    this.tools = h("textarea", {
-      class: "input mono", "aria-label": "Tools, as JSON", spellcheck: "false",
+    this.tools = h("textarea.input.mono", {
+      "aria-label": "Tools, as JSON", spellcheck: "false",
       on: { input: changed },
     });
-    this.toolsProblem = h("p", { class: "problem", role: "status", hidden: true });
+    this.toolsProblem = h("p.problem", { role: "status", hidden: true });
     this.trust = choice("Trust", this.#about.trust, changed);
     this.dialect = choice(
       "Dialect",
@@ -59,33 +57,54 @@ export class PlaygroundView {
       () => this.#address(),
       { tip: "Link with this text and these tools" },
     );
-    this.output = new HighlightedOutput({ onMark: (start, end) => this.#select(start, end) });
+    this.#buildOutput();
     this.node = h(
-      "section",
-      { class: "view playground", "aria-label": "Playground" },
+      "section.view.playground",
+      { "aria-label": "Playground" },
       h(
-        "div",
-        { class: "toolbar" },
+        "div.toolbar",
         this.examples,
         labelled("Trust", this.trust),
         labelled("Dialect", this.dialect),
-        h("span", { class: "spring" }),
+        h("span.spring"),
         this.link,
       ),
       h(
-        "div",
-        { class: "columns" },
+        "div.columns",
         h(
-          "section",
-          { class: "column inputs", "aria-label": "Input" },
-          h("h2", { class: "column-title" }, "Model output"),
+          "section.column.inputs",
+          { "aria-label": "Input" },
+          h("h2.column-title", "Model output"),
           this.text,
-          h("h2", { class: "column-title" }, "Tools"),
+          h("h2.column-title", "Tools"),
           this.tools,
           this.toolsProblem,
         ),
-        this.output.textColumn,
-        this.output.parsedColumn,
+        this.textColumn,
+        this.parsedColumn,
+      ),
+    );
+  }
+
+  #buildOutput() {
+    this.output = new HighlightedReply({
+      label: "Highlighted output",
+      empty: "The output appears here, with calls highlighted.",
+      onMark: (highlight, mark) => this.#select(highlight, mark),
+    });
+    this.verdict = h("p.outcome");
+    this.rest = new TextPane({ label: "Remaining text" });
+    this.reasoning = new TextPane({ label: "Reasoning" });
+    this.reasoningSection = section("Reasoning", { open: false }, this.reasoning.node);
+    const { legend, text, parsed } = this.output;
+    this.textColumn = column("Highlighted output", h("div.stack.pad", legend, text.node));
+    this.parsedColumn = column(
+      "Parsed reply",
+      h(
+        "div.stack",
+        h("div.pad", this.verdict, parsed.node),
+        section("Remaining text", {}, this.rest.node).node,
+        this.reasoningSection.node,
       ),
     );
   }
@@ -169,10 +188,19 @@ export class PlaygroundView {
     try {
       const found = await post("parse", { text, tools: given.tools, trust, dialect });
       // Ignore the result if the user has typed on.
-      if (parseId === this.#parseCount) this.output.update(text, found);
+      if (parseId === this.#parseCount) this.#show(text, found);
     } catch (problem) {
       if (parseId === this.#parseCount) this.#showProblem(problem.message);
     }
+  }
+
+  #show(text, found) {
+    this.output.update(text, found, "No calls found.");
+    this.rest.update(found.text);
+    this.reasoning.update(found.reasoning ?? "");
+    this.reasoningSection.node.hidden = !found.reasoning;
+    setText(this.verdict, found.dialect ? `Dialect: ${found.dialect}` : "");
+    this.verdict.hidden = !found.dialect;
   }
 
   #showProblem(problem) {
@@ -181,9 +209,10 @@ export class PlaygroundView {
     this.tools.setAttribute("aria-invalid", Boolean(problem));
   }
 
-  #select(start, end) {
+  #select({ start, end }, mark) {
     this.text.focus({ preventScroll: true });
     this.text.setSelectionRange(start, end);
+    flash(mark);
   }
 }
 
@@ -207,86 +236,20 @@ function choice(label, values, changed) {
 }
 
 function labelled(text, control) {
-  return h("label", { class: "labelled" }, h("span", { class: "faint" }, text), control);
-}
-
-export class HighlightedOutput {
-  #spans = [];
-
-  /** Calls `onMark(start, end)` when a highlight is clicked. */
-  constructor({ onMark }) {
-    this.onMark = onMark;
-    this.pane = new TextPane({
-      label: "Highlighted output",
-      empty: "The output appears here, with calls highlighted.",
-    });
-    this.legend = h("div", { class: "legend" });
-    this.found = new ParsedReply({
-      onSelect: (kind, index) => this.#reveal(kind, index),
-      onHover: (kind, index) => highlightMarks(this.pane.node, kind, index),
-    });
-    linkHover(this.pane.node, this.found);
-    this.pane.node.addEventListener("click", (event) => this.#clicked(event));
-    this.verdict = h("p", { class: "outcome" });
-    this.left = new TextPane({ label: "Remaining text" });
-    this.reasoning = new TextPane({ label: "Reasoning" });
-    this.reasoningSection = section("Reasoning", { open: false }, this.reasoning.node);
-    this.textColumn = column(
-      "Highlighted output",
-      h("div", { class: "stack pad" }, this.legend, this.pane.node),
-    );
-    this.parsedColumn = column(
-      "Parsed reply",
-      h(
-        "div",
-        { class: "stack" },
-        h("div", { class: "pad" }, this.verdict, this.found.node),
-        section("Remaining text", {}, this.left.node).node,
-        this.reasoningSection.node,
-      ),
-    );
-  }
-
-  update(text, found) {
-    this.#spans = found.highlights;
-    this.pane.update(text, found.highlights);
-    updateIfChanged(this.legend, found.highlights.map((span) => span.kind), () => renderLegend(found.highlights));
-    this.found.update(found, "No calls found.");
-    this.left.update(found.text);
-    this.reasoning.update(found.reasoning ?? "");
-    this.reasoningSection.node.hidden = !found.reasoning;
-    setText(this.verdict, found.dialect ? `Dialect: ${found.dialect}` : "");
-    this.verdict.hidden = !found.dialect;
-  }
-
-  #reveal(kind, index) {
-    const span = this.#spans.find((one) => one.kind === kind && one.index === index);
-    if (span) this.pane.reveal(span.start);
-  }
-
-  #clicked(event) {
-    const mark = event.target.closest("mark[data-kind]");
-    // A click that ends a text selection is not a navigation.
-    if (!mark || !getSelection().isCollapsed) return;
-    const { start, kind, index } = mark.dataset;
-    this.found.reveal(kind, index);
-    const span = this.#spans.find((one) => one.start === Number(start) && one.kind === kind);
-    if (span) this.onMark(span.start, span.end);
-    flash(mark);
-  }
+  return h("label.labelled", h("span.faint", text), control);
 }
 
 const NAMES = ["text", "tools", "trust", "dialect"];
 
 /** Encodes a state for use in a URL. */
-export function encodeState(state) {
+function encodeState(state) {
   const bytes = new TextEncoder().encode(JSON.stringify(state));
   const binary = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
   return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
 /** Decodes a state; null if it is invalid. */
-export function decodeState(packed) {
+function decodeState(packed) {
   try {
     const binary = atob(packed.replaceAll("-", "+").replaceAll("_", "/"));
     const bytes = Uint8Array.from(binary, (one) => one.charCodeAt(0));

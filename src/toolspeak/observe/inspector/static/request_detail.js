@@ -6,11 +6,10 @@ import { h, oneLine, setChildren, setText } from "./dom.js";
 import { count, duration, moment, size, tokens } from "./format.js";
 import { BodyView } from "./json_view.js";
 import { failureBox, ParsedReply } from "./parsed_reply.js";
-import { visibleLength, Replay, attemptAt } from "./replay.js";
-import { requestState, statusText } from "./request_row.js";
+import { requestState, statusText } from "./request_store.js";
 import { TextPane } from "./text_pane.js";
-import { Timeline } from "./timeline.js";
-import { breakableUrl, button, column, copyButton, download, fieldList, isPhone, section, updateIfChanged } from "./widgets.js";
+import { attemptAt, Replay, Timeline, visibleLength } from "./timeline.js";
+import { button, column, copyButton, download, fieldList, isPhone, section, updateIfChanged } from "./widgets.js";
 
 const POLL_MS = 400;
 
@@ -31,8 +30,8 @@ export class DetailView {
   }
 
   #build() {
-    this.title = h("h1", { class: "detail-title", tabindex: "-1" });
-    this.meta = h("div", { class: "detail-meta" });
+    this.title = h("h1.detail-title", { tabindex: "-1" });
+    this.meta = h("div.detail-meta");
     const copyCurl = copyButton("Copy as curl", () => this.#detail.curl);
     const save = button(
       "Download JSON",
@@ -45,11 +44,10 @@ export class DetailView {
       { class: "quiet step", "aria-label": tip, tip },
     );
     const bar = h(
-      "div",
-      { class: "detail-bar" },
+      "div.detail-bar",
       button("‹ Requests", () => this.back(), { class: "quiet", tip: "Back (Esc)" }),
       step(-1, "↑", "Newer (k)"), step(1, "↓", "Older (j)"),
-      h("span", { class: "spring" }), copyCurl, save, link,
+      h("span.spring"), copyCurl, save, link,
     );
     this.replay = new Replay();
     this.replay.addEventListener("move", () => {
@@ -60,16 +58,16 @@ export class DetailView {
     this.attempt = new AttemptView();
     this.clientRequest = new ClientRequestColumn();
     this.clientResponse = new ClientResponseColumn({
-      onSelect: (kind, index) => this.attempt.parsed.reveal(kind, index),
+      onSelect: (kind, index) => this.attempt.reply.parsed.reveal(kind, index),
     });
     const modelRequest = column("Model request", this.attempt.requestPanel);
     const modelReply = column("Model reply", this.attempt.replyPanel);
-    this.head = h("div", { class: "detail-head" }, bar, this.title, this.meta, this.timeline.node);
-    this.columns = h("div", { class: "columns" }, this.clientRequest.node, modelRequest, modelReply, this.clientResponse.node);
-    this.notice = h("div", { class: "empty", hidden: true });
+    this.head = h("div.detail-head", bar, this.title, this.meta, this.timeline.node);
+    this.columns = h("div.columns", this.clientRequest.node, modelRequest, modelReply, this.clientResponse.node);
+    this.notice = h("div.empty", { hidden: true });
     this.node = h(
-      "section",
-      { class: "view detail", "aria-label": "Request" },
+      "section.view.detail",
+      { "aria-label": "Request" },
       this.head,
       this.replay.node,
       this.columns,
@@ -136,8 +134,8 @@ export class DetailView {
     this.notice.hidden = false;
     setChildren(
       this.notice,
-      h("h2", null, problem.status === 404 ? "Request not found" : "Could not load the request"),
-      h("p", null, problem.status === 404 ? gone : problem.message),
+      h("h2", problem.status === 404 ? "Request not found" : "Could not load the request"),
+      h("p", problem.status === 404 ? gone : problem.message),
       button("‹ Requests", () => this.back()),
     );
   }
@@ -174,24 +172,22 @@ export class DetailView {
     const names = [summary.model, summary.upstream_model].filter((name) => name);
     const model = [...new Set(names)].map((name) => oneLine(name, 60)).join(" → ");
     updateIfChanged(this.meta, [summary, masked], () => [
-      h("span", { class: "state", "data-state": requestState(summary) }, statusText(summary)),
-      h("span", null, this.#about.wires[summary.wire] ?? summary.wire),
-      h("span", { class: "mono" }, model),
-      summary.mode && h("span", null, summary.mode),
+      h("span.state", { "data-state": requestState(summary) }, statusText(summary)),
+      h("span", this.#about.wires[summary.wire] ?? summary.wire),
+      h("span.mono", model),
+      summary.mode && h("span", summary.mode),
       h(
         "span",
-        null,
         duration(summary.ms),
         summary.overhead_ms ? h(
-          "span",
-          { class: "faint" },
+          "span.faint",
           ` (${duration(summary.overhead_ms)} overhead)`,
         ) : null,
       ),
-      summary.retries > 0 && h("span", null, count(summary.retries, "retry", "retries")),
-      masked > 0 && h("span", null, `${count(masked, "secret")} masked`),
-      h("span", { class: "faint when" }, moment(summary.started_at)),
-      h("span", { class: "faint mono when" }, summary.id || summary.key),
+      summary.retries > 0 && h("span", count(summary.retries, "retry", "retries")),
+      masked > 0 && h("span", `${count(masked, "secret")} masked`),
+      h("span.faint.when", moment(summary.started_at)),
+      h("span.faint.mono.when", summary.id || summary.key),
     ].filter((one) => one));
   }
 
@@ -221,7 +217,7 @@ export class DetailView {
   }
 }
 
-export class ClientRequestColumn {
+class ClientRequestColumn {
   constructor() {
     this.facts = h("div");
     this.body = new BodyView("Client request body");
@@ -229,8 +225,7 @@ export class ClientRequestColumn {
     this.node = column(
       "Client request",
       h(
-        "div",
-        { class: "stack" },
+        "div.stack",
         this.facts,
         section("Body", { open: !isPhone(), side: this.body.tools }, this.body.node).node,
         section("Headers", { open: false }, this.headers).node,
@@ -239,35 +234,32 @@ export class ClientRequestColumn {
   }
 
   update({ request: sent, summary }) {
-    const { method, target } = sent;
-    updateIfChanged(this.facts, [method, target, sent.size, summary.tools], () =>
-      fieldList([
-        ["request", h("span", { class: "mono" }, `${method} `, breakableUrl(target))],
-        ["size", size(sent.size)],
-        ["tools", summary.tools || ""],
-      ]),
-    );
-    updateIfChanged(this.headers, sent.headers, () => headers(sent.headers));
+    updateIfChanged(this.facts, [
+      ["request", `${sent.method} ${sent.target}`, "mono"],
+      ["size", size(sent.size)],
+      ["tools", summary.tools || ""],
+    ], fieldList);
+    updateIfChanged(this.headers, sent.headers, renderHeaders);
     this.body.update(sent.body);
   }
 }
 
-export class ClientResponseColumn {
-  #text = "";
-
+class ClientResponseColumn {
   /** Calls `onSelect(kind, index)` when a call or a note is clicked. */
   constructor({ onSelect }) {
     this.facts = h("div");
     this.parsed = new ParsedReply({ onSelect });
     this.body = new TextPane({ label: "Client response body", isFrames: true });
     this.headers = h("div");
-    const side = [copyButton("Copy", () => this.#text, { class: "quiet small" })];
-    this.bodySection = section("Raw response", { open: !isPhone(), side }, this.body.node);
+    this.bodySection = section(
+      "Raw response",
+      { open: !isPhone(), side: [this.body.copy] },
+      this.body.node,
+    );
     this.node = column(
       "Client response",
       h(
-        "div",
-        { class: "stack" },
+        "div.stack",
         this.facts,
         section("Calls and notes", {}, this.parsed.node).node,
         this.bodySection.node,
@@ -281,18 +273,14 @@ export class ClientResponseColumn {
   }
 
   update({ summary, response, calls, notes, usage, failure }) {
-    const { status, is_finished: isOver } = summary;
-    this.#text = response.body;
-    updateIfChanged(this.facts, [status, isOver, response.size, usage, failure], () => [
-      failureBox(failure),
-      fieldList([
-        ["status", statusText(summary)],
-        ["size", size(response.size)],
-        ["tokens", tokens(usage)],
-      ]),
-    ]);
-    updateIfChanged(this.headers, response.headers, () => headers(response.headers));
-    this.parsed.update({ calls, notes }, isOver ? "No calls." : "Waiting…");
+    const fields = [
+      ["status", statusText(summary)],
+      ["size", size(response.size)],
+      ["tokens", tokens(usage)],
+    ];
+    updateIfChanged(this.facts, [failure, fields], () => [failureBox(failure), fieldList(fields)]);
+    updateIfChanged(this.headers, response.headers, renderHeaders);
+    this.parsed.update({ calls, notes }, summary.is_finished ? "No calls." : "Waiting…");
     const { length } = response.chunks;
     this.bodySection.setHint(length ? count(length, "chunk") : "");
   }
@@ -304,10 +292,7 @@ export class ClientResponseColumn {
   }
 }
 
-function headers(values) {
-  const pairs = Object.entries(values).map(([name, value]) => [
-    h("dt", null, name),
-    h("dd", null, String(value)),
-  ]);
-  return h("dl", { class: "headers mono" }, pairs);
+function renderHeaders(headers) {
+  const pairs = Object.entries(headers);
+  return h("dl.headers.mono", pairs.map(([name, value]) => [h("dt", name), h("dd", value)]));
 }

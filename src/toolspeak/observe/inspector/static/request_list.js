@@ -2,9 +2,8 @@
 
 import { debounce, h, setChildren, setText } from "./dom.js";
 import { count } from "./format.js";
-import { fillRow, headerRow, createRow } from "./request_row.js";
-import { createMatcher, EMPTY_FILTER, readFilter, FLAGS, writeFilter } from "./request_store.js";
-import { VirtualList } from "./virtual_list.js";
+import { createRow, fillRow, headerRow, VirtualList } from "./request_rows.js";
+import { createMatcher, EMPTY_FILTER, FLAGS, readFilter, writeFilter } from "./request_store.js";
 import { button, isPhone } from "./widgets.js";
 
 const ROW_HEIGHT = 32;
@@ -33,8 +32,8 @@ export class RequestsView {
   }
 
   #build() {
-    this.search = h("input", {
-      type: "search", class: "search", placeholder: "Search", "aria-label": "Search requests",
+    this.search = h("input.search", {
+      type: "search", placeholder: "Search", "aria-label": "Search requests",
       "aria-keyshortcuts": "/", spellcheck: "false", autocomplete: "off",
       on: { input: debounce(120, () => this.#set({ search: this.search.value.trim() })) },
     });
@@ -46,7 +45,7 @@ export class RequestsView {
       () => this.#pause(),
       { class: "toggle pause", "aria-pressed": "false" },
     );
-    this.requestCount = h("span", { class: "faint request-count" });
+    this.requestCount = h("span.faint.request-count");
     this.newRequests = button("", () => this.#showNew(), { class: "new-requests", hidden: true });
     this.list = new VirtualList({
       height: isPhone() ? PHONE_ROW_HEIGHT : ROW_HEIGHT,
@@ -61,17 +60,17 @@ export class RequestsView {
       this.list.height = phone.matches ? PHONE_ROW_HEIGHT : ROW_HEIGHT;
       this.#apply();
     });
-    this.empty = h("div", { class: "empty" });
+    this.empty = h("div.empty");
     const tools = h(
-      "div",
-      { class: "toolbar", role: "search" },
+      "div.toolbar",
+      { role: "search" },
       this.search, this.api, this.mode,
-      h("span", { class: "flags", role: "group", "aria-label": "Filter by" }, this.flags),
-      this.requestCount, h("span", { class: "spring" }), this.pause,
+      h("span.flags", { role: "group", "aria-label": "Filter by" }, this.flags),
+      this.requestCount, h("span.spring"), this.pause,
     );
     this.node = h(
-      "section",
-      { class: "view requests", "aria-label": "Requests" },
+      "section.view.requests",
+      { "aria-label": "Requests" },
       tools,
       this.newRequests,
       this.list.node,
@@ -182,7 +181,7 @@ export class RequestsView {
       this.search.value = "";
       this.#set(EMPTY_FILTER);
     });
-    return h("p", null, "No requests match. ", all);
+    return h("p", "No requests match. ", all);
   }
 
   #pause() {
@@ -268,21 +267,19 @@ const BODY = {
   tools: [{ type: "function", function: { name: "get_weather", parameters: CITY } }],
 };
 
-export function renderFirstSteps() {
+function renderFirstSteps() {
   const curl = [
     `curl -s ${location.origin}/v1/chat/completions \\`,
     "  -H 'content-type: application/json' \\",
     `  -d '${JSON.stringify(BODY)}'`,
   ].join("\n");
   return h(
-    "div",
-    { class: "first-steps" },
-    h("h2", null, "No requests yet"),
-    h("p", null, "Requests to this gateway appear here. To send one from a shell:"),
-    h("pre", { class: "code" }, curl),
+    "div.first-steps",
+    h("h2", "No requests yet"),
+    h("p", "Requests to this gateway appear here. To send one from a shell:"),
+    h("pre.code", curl),
     h(
-      "p",
-      { class: "faint" },
+      "p.faint",
       "Or talk to a model in ", h("a", { href: "#/chat" }, "the chat"),
       ", or see how replies are parsed in ", h("a", { href: "#/playground" }, "the playground"), ".",
     ),

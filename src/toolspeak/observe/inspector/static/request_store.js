@@ -1,4 +1,4 @@
-// The requests that the page knows, in order of arrival, and the filter for them.
+// The requests that the page knows, in order of arrival, their states, and the filter for them.
 
 /** More than a gateway keeps, and few enough to search on each key press. */
 const MAX_REQUESTS = 10_000;
@@ -45,8 +45,19 @@ export const FLAGS = {
 
 export const EMPTY_FILTER = { search: "", api: "", mode: "", has: [] };
 
-export function isFailed(summary) {
+function isFailed(summary) {
   return Boolean(summary.failure) || summary.status >= 400;
+}
+
+export function requestState(summary) {
+  if (!summary.is_finished) return "running";
+  if (summary.status === 499) return "canceled";
+  return isFailed(summary) ? "failed" : "done";
+}
+
+export function statusText(summary) {
+  if (!summary.is_finished) return "running";
+  return summary.status === 499 ? "canceled" : String(summary.status || "");
 }
 
 export function readFilter(words) {
@@ -69,6 +80,10 @@ export function writeFilter({ search, api, mode, has }) {
   return words.toString().replaceAll("%2C", ",");
 }
 
+const SEARCHED = [
+  "key", "id", "wire", "target", "model", "upstream_model", "upstream", "mode", "user_message",
+  "failure", "calls", "notes", "status",
+];
 const texts = new WeakMap();
 
 function searchText(summary, wires) {
@@ -77,22 +92,8 @@ function searchText(summary, wires) {
 }
 
 function joinSearchText(summary, wires) {
-  const {
-    key,
-    id,
-    wire,
-    target,
-    model,
-    upstream_model,
-    upstream,
-    mode,
-    user_message,
-    calls,
-    notes,
-    failure,
-  } = summary;
-  const words = [key, id, wire, wires[wire], target, model, upstream_model, upstream, mode, user_message, failure];
-  return [...words, ...calls, ...notes, summary.status || "running"].join("\n").toLowerCase();
+  const words = SEARCHED.map((name) => summary[name]);
+  return [...words.flat(), wires[summary.wire], statusText(summary)].join("\n").toLowerCase();
 }
 
 /** Returns the test of a filter; a summary must contain every word of the search. */

@@ -1,8 +1,19 @@
-// A pane for text that may be long, grow, or be cut off by the slider; only changes are drawn.
+// A pane for text that may be long, grow, or be cut off by the slider; only changes are drawn. Its
+// highlights (calls, notes, …) may be nested but never overlap partly.
 
-import { h, findInvisible } from "./dom.js";
-import { count } from "./format.js";
-import { sortHighlights, renderPiece, splitText, pieceKey } from "./highlights.js";
+import { findInvisible, h, invisibleSymbol } from "./dom.js";
+import { count, joinPresent } from "./format.js";
+import { copyButton } from "./widgets.js";
+
+const KINDS = {
+  call: "call",
+  rejected: "rejected call",
+  note: "note",
+  reasoning: "reasoning",
+  secret: "masked secret",
+};
+
+const MAX_TEXT_NODE = 4096;
 
 /** Characters that are shown until the user asks for all. */
 const INITIAL_LENGTH = 40_000;
@@ -16,15 +27,16 @@ export class TextPane {
   #content = { text: "", highlights: [], end: 0 };
   #most = INITIAL_LENGTH;
   #tallest = 0;
-  #body = h("div", { class: "pane-text" });
-  #more = h("button", { class: "link pane-more", type: "button", hidden: true });
+  #body = h("div.pane-text");
+  #more = h("button.link.pane-more", { type: "button", hidden: true });
 
   /** Whether the pane scrolls along with new text, unless the user has scrolled away. */
   follows = false;
 
   /** `label` is for screen readers; frames break anywhere, not only between words. */
   constructor({ label, empty = "Empty.", isFrames = false }) {
-    this.empty = h("p", { class: "faint pane-empty" }, empty);
+    this.empty = h("p.faint.pane-empty", empty);
+    this.copy = copyButton("Copy", () => this.#content.text, { class: "quiet small" });
     this.node = h(
       "div",
       { class: isFrames ? "pane frames" : "pane", role: "group", "aria-label": label },
@@ -105,7 +117,7 @@ export class TextPane {
   }
 
   #newBlock() {
-    const node = h("div", { class: "pane-block" });
+    const node = h("div.pane-block");
     this.#body.append(node);
     return { node, keys: [], pieces: [] };
   }
@@ -156,4 +168,82 @@ export function flash(element) {
   element.classList.remove("flash");
   void element.offsetWidth; // Restarts the animation.
   element.classList.add("flash");
+}
+
+/** Outer highlights first, without notes on the same range as another highlight. */
+function sortHighlights(spans) {
+  const range = ({ start, end }) => `${start}-${end}`;
+  const covered = new Set(spans.filter(({ kind }) => kind !== "note").map(range));
+  return spans
+    .filter((span) => span.kind !== "note" || !covered.has(range(span)))
+    .sort((one, other) => one.start - other.start || other.end - one.end);
+}
+
+/**
+ * Splits a range of the text into plain text and outermost highlights, each with those inside it.
+ * `spans` are sorted.
+ */
+function splitText(spans, from, to) {
+  const found = [];
+  let at = from;
+  const plain = (end) => {
+    for (; at < end; at = Math.min(end, at + MAX_TEXT_NODE)) {
+      found.push({ start: at, end: Math.min(end, at + MAX_TEXT_NODE), span: null, inner: [] });
+    }
+  };
+  for (let index = 0; index < spans.length; index += 1) {
+    const span = spans[index];
+    if (span.end <= at || span.start >= to || span.end <= span.start) continue;
+    plain(Math.max(at, span.start));
+    const end = Math.min(span.end, to);
+    const inner = [];
+    while (spans[index + 1]?.start < end) inner.push(spans[(index += 1)]);
+    found.push({ start: at, end, span, inner });
+    at = end;
+  }
+  plain(to);
+  return found;
+}
+
+/** Equal for pieces of the same text that look the same. */
+function pieceKey({ start, end, span, inner }) {
+  const of = (one) => `${one.start}-${one.end}${one.kind}${one.index}${one.label}${one.description}`;
+  return span ? `${start}-${end}/${[span, ...inner].map(of).join("/")}` : `${start}-${end}`;
+}
+
+function renderPiece(text, piece) {
+  if (!piece.span) return renderPlainText(text.slice(piece.start, piece.end));
+  const { kind, index, label, description } = piece.span;
+  const mark = h("mark", {
+    class: `mark mark-${Object.hasOwn(KINDS, kind) ? kind : "note"}`,
+    "data-kind": kind,
+    "data-index": index,
+    "data-start": piece.span.start,
+    "data-tip": joinPresent(": ", label, description),
+  });
+  for (const inside of splitText(piece.inner, piece.start, piece.end)) mark.append(renderPiece(text, inside));
+  return mark;
+}
+
+function renderPlainText(text) {
+  const invisible = [...findInvisible(text)];
+  if (!invisible.length) return document.createTextNode(text);
+  const node = h("span.plain");
+  let at = 0;
+  for (const [index, length] of invisible) {
+    if (index > at) node.append(text.slice(at, index));
+    const character = text.slice(index, index + length);
+    const code = character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+    node.append(h("span.invisible", { "data-tip": `U+${code}` }, invisibleSymbol(character)));
+    at = index + length;
+  }
+  if (at < text.length) node.append(text.slice(at));
+  return node;
+}
+
+/** Explains the colors of highlights of these kinds. */
+export function renderLegend(kinds) {
+  return Object.keys(KINDS).filter((kind) => kinds.includes(kind)).map((kind) =>
+    h("span.legend-item", h("mark", { class: `mark mark-${kind}` }, "ab"), KINDS[kind]),
+  );
 }

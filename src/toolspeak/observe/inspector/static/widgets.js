@@ -3,21 +3,19 @@
 import { h, setChildren, setText } from "./dom.js";
 
 /** A collapsible section; `side` is at the right of its title. */
-export function section(title, { open = true, side = [], class: name = "" } = {}, ...children) {
-  const heading = h("span", { class: "section-title" }, title);
-  const hint = h("span", { class: "section-hint faint" });
+export function section(title, { open = true, side = [] } = {}, ...children) {
+  const hint = h("span.section-hint.faint");
   const node = h(
-    "details",
-    { class: `section ${name}`, open },
-    h("summary", null, heading, hint, h("span", { class: "section-side" }, side)),
-    h("div", { class: "section-body" }, children),
+    "details.section",
+    { open },
+    h("summary", h("span.section-title", title), hint, h("span.section-side", side)),
+    h("div.section-body", children),
   );
-  return { node, setTitle: (text) => setText(heading, text), setHint: (text) => setText(hint, text) };
+  return { node, setHint: (text) => setText(hint, text) };
 }
 
 export function column(title, ...children) {
-  const heading = h("h2", { class: "column-title" }, title);
-  return h("section", { class: "column", "aria-label": title }, heading, children);
+  return h("section.column", { "aria-label": title }, h("h2.column-title", title), children);
 }
 
 export function button(text, action, { tip = "", class: name = "", ...others } = {}) {
@@ -47,7 +45,7 @@ async function copy(text) {
 
 // The clipboard API exists only on localhost and over TLS.
 function copyWithSelection(text) {
-  const area = h("textarea", { class: "offscreen", value: text });
+  const area = h("textarea.offscreen", { value: text });
   document.body.append(area);
   area.select();
   const copied = document.execCommand("copy");
@@ -63,28 +61,31 @@ export function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
+/** Lists [name, value, class] that have a value; those with a class are names or URLs. */
 export function fieldList(pairs) {
   const rows = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
   return h(
-    "dl",
-    { class: "facts" },
-    rows.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]),
+    "dl.facts",
+    rows.map(([name, value, style = ""]) => [
+      h("dt", name),
+      h("dd", { class: style }, style ? breakable(value) : value),
+    ]),
   );
+}
+
+/** Names and URLs may wrap after each slash. */
+function breakable(text) {
+  return text.split(/(?<=\/)/).flatMap((part) => [part, h("wbr")]);
 }
 
 const shown = new WeakMap();
 
 /** Renders an element again only if its content changed, which keeps a selection in it. */
-export function updateIfChanged(element, content, make) {
+export function updateIfChanged(element, content, render) {
   const written = JSON.stringify(content);
   if (shown.has(element) && shown.get(element) === written) return;
   shown.set(element, written);
-  setChildren(element, make());
-}
-
-/** A URL that may wrap after each slash. */
-export function breakableUrl(address) {
-  return address.split(/(?<=\/)/).flatMap((part) => [part, h("wbr")]);
+  setChildren(element, render(content));
 }
 
 export function isPhone() {
@@ -94,7 +95,7 @@ export function isPhone() {
 const WAIT = 250;
 
 export function installTooltips() {
-  const tip = h("div", { class: "tip", role: "tooltip", id: "tip", hidden: true });
+  const tip = h("div.tip", { role: "tooltip", id: "tip", hidden: true });
   document.body.append(tip);
   let timer = 0;
 

@@ -1,0 +1,163 @@
+// The rows of the list of requests, of which only visible ones are in the document.
+
+import { h, oneLine, setText } from "./dom.js";
+import { clock, count, duration } from "./format.js";
+import { requestState, statusText } from "./request_store.js";
+
+/** Rows beyond the visible ones, so that fast scrolling shows no gaps. */
+const OVERSCAN = 8;
+
+const COLUMNS = [
+  ["time", "Time"],
+  ["status", "Status"],
+  ["api", "API"],
+  ["model", "Model"],
+  ["mode", "Mode"],
+  ["user-message", "User message"],
+  ["calls", "Calls"],
+  ["retries", "Retries"],
+  ["notes", "Notes"],
+  ["duration", "Duration"],
+];
+
+export function headerRow() {
+  const cell = ([name, label]) => h("span", { class: `cell ${name}` }, label);
+  return h("div.row.row-head", { "aria-hidden": "true" }, COLUMNS.map(cell));
+}
+
+export function createRow() {
+  const cells = COLUMNS.map(([name]) => h("span", { class: `cell ${name}` }));
+  return h("a.row", { role: "option", tabindex: "-1" }, cells);
+}
+
+const filled = new WeakMap();
+
+export function fillRow(row, summary, { wires, isSelected }) {
+  row.setAttribute("aria-selected", isSelected);
+  if (filled.get(row) === summary) return;
+  filled.set(row, summary);
+  const texts = cellTexts(summary, wires);
+  for (const [at, [name]] of COLUMNS.entries()) setText(row.children[at], texts[name]);
+  row.setAttribute("href", `#/requests/${encodeURIComponent(summary.key)}`);
+  row.id = `row-${summary.key}`;
+  row.dataset.key = summary.key;
+  row.dataset.state = requestState(summary);
+  const [, status, , model, , message, calls, retries, notes, time] = row.children;
+  setTooltip(status, summary.status === 499 ? "The client disconnected before the end." : summary.failure);
+  setTooltip(
+    model,
+    summary.upstream_model && summary.upstream_model !== summary.model ? `requested as ${oneLine(summary.model)}` : "",
+  );
+  setTooltip(message, texts["user-message"].length > 40 ? texts["user-message"] : "");
+  setTooltip(calls, summary.calls.length ? oneLine(summary.calls.join(", ")) : "");
+  setTooltip(retries, summary.retries ? count(summary.retries, "retry", "retries") : "");
+  setTooltip(notes, oneLine(summary.notes.join(", ")));
+  setTooltip(time, summary.overhead_ms ? `${duration(summary.overhead_ms)} gateway overhead` : "");
+}
+
+function setTooltip(cell, text) {
+  if (text) cell.dataset.tip = oneLine(text);
+  else delete cell.dataset.tip;
+}
+
+function cellTexts(summary, wires) {
+  const { calls, notes, retries } = summary;
+  return {
+    time: clock(summary.started_at),
+    status: statusText(summary),
+    api: wires[summary.wire] ?? summary.wire,
+    model: oneLine(summary.upstream_model || summary.model, 80),
+    mode: summary.mode,
+    "user-message": oneLine(summary.user_message, 200) || summary.target,
+    calls: calls.length > 1 ? `${oneLine(calls[0], 60)} +${calls.length - 1}` : oneLine(calls[0] ?? "", 60),
+    retries: retries ? `↻ ${retries}` : "",
+    notes: notes.length || "",
+    duration: summary.is_finished ? duration(summary.ms) : "",
+  };
+}
+
+/** A list of any length. */
+export class VirtualList {
+  #rows = new Map();
+  #spare = [];
+  #count = 0;
+  #frame = 0;
+
+  /** `make()` creates a row, `fill(row, index)` shows an item in it. */
+  constructor({ height, make, fill, onScroll = () => {}, onDraw = () => {}, ...props }) {
+    this.height = height;
+    this.make = make;
+    this.fill = fill;
+    this.onDraw = onDraw;
+    this.spacer = h("div.list-spacer", { role: "presentation" });
+    this.node = h("div.list", { ...props }, this.spacer);
+    this.node.addEventListener("scroll", () => {
+      this.#later();
+      onScroll();
+    }, { passive: true });
+    new ResizeObserver(() => this.draw()).observe(this.node);
+  }
+
+  get scrollTop() {
+    return this.node.scrollTop;
+  }
+
+  set scrollTop(value) {
+    this.node.scrollTop = value;
+  }
+
+  /** Shows that many items, any of which may have changed. */
+  show(count) {
+    this.#count = count;
+    this.draw();
+  }
+
+  scrollTo(index) {
+    const top = index * this.height;
+    // A header stays at the top, above the rows.
+    const page = this.node.clientHeight - this.spacer.offsetTop;
+    if (top < this.scrollTop) this.scrollTop = top;
+    else if (top + this.height > this.scrollTop + page) this.scrollTop = top + this.height - page;
+    this.draw();
+  }
+
+  rowsInPage() {
+    return Math.max(1, Math.floor(this.node.clientHeight / this.height) - 1);
+  }
+
+  draw() {
+    this.spacer.style.height = `${this.#count * this.height}px`;
+    const first = Math.max(0, Math.floor(this.scrollTop / this.height) - OVERSCAN);
+    const inSight = Math.ceil(this.node.clientHeight / this.height) + 2 * OVERSCAN;
+    const last = Math.min(this.#count, first + inSight);
+    for (const [index, row] of this.#rows) {
+      if (index >= first && index < last) continue;
+      this.#rows.delete(index);
+      this.#spare.push(row);
+    }
+    for (let index = first; index < last; index += 1) this.#drawRow(index);
+    for (const row of this.#spare.splice(0)) row.remove();
+    this.onDraw();
+  }
+
+  #later() {
+    if (this.#frame) return;
+    this.#frame = requestAnimationFrame(() => {
+      this.#frame = 0;
+      this.draw();
+    });
+  }
+
+  #drawRow(index) {
+    let row = this.#rows.get(index);
+    if (!row) {
+      row = this.#spare.pop() ?? this.make();
+      this.#rows.set(index, row);
+      row.style.transform = `translateY(${index * this.height}px)`;
+      row.setAttribute("aria-posinset", index + 1);
+      if (!row.parentNode) this.spacer.append(row);
+    }
+    row.setAttribute("aria-setsize", this.#count);
+    this.fill(row, index);
+  }
+}

@@ -313,15 +313,12 @@ class ApprovalQueue:
 
     async def list_pending(self) -> list[PendingApproval]:
         """Return the unanswered requests, oldest first."""
-        all_ = map(_APPROVAL_DECODER.decode, reversed(await self._store.list_items(_QUEUE_KEY)))
-        open_ = [one for one in all_ if one.expires_at > time()]
-        return [one for one in open_ if not await self.get_answer(one.id)]
+        return [one for one in await self._list_current() if not await self.get_answer(one.id)]
 
     async def answer(self, identity: str, answer: ApprovalAnswer) -> ApprovalAnswer | None:
         """Answer a request; return the answer that counts, or None if there is no such request."""
-        all_ = map(_APPROVAL_DECODER.decode, await self._store.list_items(_QUEUE_KEY))
-        approval = {one.id: one for one in all_}.get(identity)
-        if approval is None or approval.expires_at <= time():
+        approval = {one.id: one for one in await self._list_current()}.get(identity)
+        if approval is None:
             return None
         if earlier := await self.get_answer(identity):
             return earlier
@@ -330,6 +327,11 @@ class ApprovalQueue:
         key = _answer_key(identity)
         await self._store.push(key, answer.encode(), max_items=_MAX_PENDING, seconds=_MAX_LIFETIME)
         return await self.get_answer(identity)
+
+    async def _list_current(self) -> list[PendingApproval]:
+        """Return the requests that have not expired, oldest first."""
+        all_ = map(_APPROVAL_DECODER.decode, reversed(await self._store.list_items(_QUEUE_KEY)))
+        return [one for one in all_ if one.expires_at > time()]
 
     async def get_answer(self, identity: str) -> ApprovalAnswer | None:
         # The store lists the newest first.

@@ -48,7 +48,9 @@ class InspectorClient:
                 )
             return cls(instance.url, key or instance.token)
         parse_gateway_url(url)
-        token = next((one.token for one in list_instances() if _is_same_address(one.url, url)), "")
+        token = next(
+            (one.token for one in list_instances() if _address_of(one.url) == _address_of(url)), ""
+        )
         return cls(url, key or token)
 
     def get(self, path: str, **query: str) -> Any:
@@ -78,10 +80,6 @@ def _error_message(problem: urllib.error.HTTPError) -> str:
         return str(json.load(problem)["error"]["message"])
     except (ValueError, KeyError, TypeError, OSError):
         return f"{problem.code} {problem.reason}"
-
-
-def _is_same_address(one: str, other: str) -> bool:
-    return _address_of(one) == _address_of(other)
 
 
 def _address_of(url: str) -> tuple[str | None, int | None]:

@@ -51,16 +51,16 @@ class ReplyChunk(Struct, frozen=True):
     raw_end: int
 
 
-class ReplyText(Struct, frozen=True):
+class ReplyText(Struct):
     """A reply as text."""
 
-    text: str
-    raw: str
+    text: str = ""
+    raw: str = ""
     """The response body."""
-    chunks: list[ReplyChunk]
-    deltas: list[Span]
-    reasoning: list[Span]
-    calls: list[tuple[int, int, str]]
+    chunks: list[ReplyChunk] = []
+    deltas: list[Span] = []
+    reasoning: list[Span] = []
+    calls: list[tuple[int, int, str]] = []
     """Start, end and tool name of each structured call."""
 
     def mask_raw(self, secrets: list[Span]) -> str:
@@ -105,11 +105,9 @@ class _ReplyTextBuilder:
     """Writes events as text."""
 
     def __init__(self) -> None:
+        self.reply = ReplyText()
         self.parts: list[str] = []
         self.length = 0
-        self.deltas: list[Span] = []
-        self.reasoning: list[Span] = []
-        self.calls: list[tuple[int, int, str]] = []
         self._call: tuple[int, str] | None = None
         self._has_arguments = False
 
@@ -141,20 +139,21 @@ class _ReplyTextBuilder:
         if text:
             self.parts.append(text)
             if is_delta:
-                self.deltas.append((self.length, self.length + len(text)))
+                self.reply.deltas.append((self.length, self.length + len(text)))
             self.length += len(text)
 
     def _extend_reasoning(self, start: int) -> None:
-        if self.reasoning and self.reasoning[-1][1] == start:
-            start = self.reasoning.pop()[0]
+        reasoning = self.reply.reasoning
+        if reasoning and reasoning[-1][1] == start:
+            start = reasoning.pop()[0]
         if self.length > start:
-            self.reasoning.append((start, self.length))
+            reasoning.append((start, self.length))
 
     def _end_call(self, arguments: str) -> None:
         start, name = self._call or (self.length, "")
         self._call = None
         self._write(f"{arguments})")
-        self.calls.append((start, self.length, name))
+        self.reply.calls.append((start, self.length, name))
 
 
 def read_reply_text(wire: str, capture: StreamCapture, *, is_stream: bool) -> ReplyText:
@@ -164,7 +163,7 @@ def read_reply_text(wire: str, capture: StreamCapture, *, is_stream: bool) -> Re
     utf8 = codecs.getincrementaldecoder("utf-8")("replace")
     raw: list[str] = []
     length = 0
-    chunks: list[ReplyChunk] = []
+    chunks = builder.reply.chunks
     body = None if is_stream else _decode_body(capture)
     for seconds, data in capture.timed_chunks():
         if body is None:
@@ -179,14 +178,8 @@ def read_reply_text(wire: str, capture: StreamCapture, *, is_stream: bool) -> Re
     if chunks:
         # Text that is certain only at the end arrived with the last chunk.
         chunks[-1] = ReplyChunk(chunks[-1].seconds, builder.length, length + len(raw[-1]))
-    return ReplyText(
-        "".join(builder.parts),
-        "".join(raw),
-        chunks,
-        builder.deltas,
-        builder.reasoning,
-        builder.calls,
-    )
+    builder.reply.text, builder.reply.raw = "".join(builder.parts), "".join(raw)
+    return builder.reply
 
 
 def _decode_body(capture: StreamCapture) -> object | None:

@@ -18,7 +18,6 @@ from ...errors import ToolspeakError
 from ...types import Reply, ToolCall
 from ...upstream.record import (
     CaptureBudget,
-    RequestCapture,
     RequestRecord,
     last_user_text,
     memory_size,
@@ -259,15 +258,9 @@ def _drop_bodies(record: RequestRecord) -> RequestRecord:
     """Return what can be shown of a request that alone exceeds `max_bytes`."""
     capture = record.capture
     assert capture, "only captured requests are stored"
-    bare = RequestCapture(
-        capture.started,
-        capture.budget,
-        dropped=capture.size,
-        key=capture.key,
-        target=capture.target,
-        headers=capture.headers,
-        user_message=summarize_request(record).user_message,
-        changed_at=capture.changed_at,
+    user_message = summarize_request(record).user_message
+    bare = structs.replace(
+        capture, entries=[], dropped=capture.size, body=b"", user_message=user_message
     )
     reply = record.reply
     if reply:

@@ -15,11 +15,11 @@ class ApiError extends Error {
   }
 }
 
-const accessErrors = new EventTarget();
+let accessErrorListener = () => {};
 
-/** Registers a listener for 401 and 403, which concern the whole page. */
+/** Sets the listener for 401 and 403, which concern the whole page. */
 export function onAccessError(listener) {
-  accessErrors.addEventListener("refused", (event) => listener(event.detail));
+  accessErrorListener = listener;
 }
 
 /** A token that is not verified yet, and where to store it. */
@@ -113,9 +113,7 @@ async function readError(reply) {
   }
   const message = details.message ?? `The gateway returned status ${reply.status}.`;
   const refused = new ApiError(reply.status, message);
-  if (reply.status === 401 || reply.status === 403) {
-    accessErrors.dispatchEvent(new CustomEvent("refused", { detail: refused }));
-  }
+  if (reply.status === 401 || reply.status === 403) accessErrorListener(refused);
   return refused;
 }
 

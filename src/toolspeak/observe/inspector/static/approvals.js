@@ -73,16 +73,13 @@ export class Approvals {
       if (performance.now() - shownAt < CLICK_GUARD_MS || this.#answered.has(id)) return;
       await this.#answer(approval, word);
     };
-    const choice = (word, label, name) => button(
-      label,
-      () => answer(word),
-      { class: `answer ${name}` },
-    );
+    const choice = (word, label) =>
+      button(label, () => answer(word), { class: `answer-${word}` });
     const buttons = h(
       "div.answers",
-      choice("yes", "Allow once", "answer-yes"),
-      approval.can_always && choice("always", "Always allow", "answer-always"),
-      choice("no", "Deny", "answer-no"),
+      choice("yes", "Allow once"),
+      approval.can_always && choice("always", "Always allow"),
+      choice("no", "Deny"),
       approval.can_always && h(
         "span.faint.small",
         "Always allow: this tool, with any arguments, until the agent's session ends.",

@@ -6,7 +6,7 @@ import { BodyView } from "./json_view.js";
 import { failureBox, HighlightedReply } from "./parsed_reply.js";
 import { TextPane } from "./text_pane.js";
 import { countChunks, isRetry, visibleLength } from "./timeline.js";
-import { fieldList, isPhone, section, updateIfChanged } from "./widgets.js";
+import { fieldList, isPhone, section, setHint, updateIfChanged } from "./widgets.js";
 
 export class AttemptView {
   #identity = "";
@@ -33,9 +33,9 @@ export class AttemptView {
     this.requestPanel = h(
       "div.stack",
       { role: "tabpanel", id: "attempt-request", "aria-label": "Model request" },
-      this.planSection.node,
-      this.promptSection.node,
-      this.bodySection.node,
+      this.planSection,
+      this.promptSection,
+      this.bodySection,
     );
   }
 
@@ -63,15 +63,18 @@ export class AttemptView {
     this.replyPanel = h(
       "div.stack",
       { role: "tabpanel", id: "attempt-reply", "aria-label": "Model reply" },
-      this.textSection.node,
-      this.parsedSection.node,
-      this.framesSection.node,
+      this.textSection,
+      this.parsedSection,
+      this.framesSection,
     );
   }
 
   /** `identity` differs for each attempt. */
   update(attempt, time, identity) {
-    if (identity !== this.#identity) for (const pane of [this.reply.text, this.frames]) pane.reset();
+    if (identity !== this.#identity) {
+      this.reply.text.reset();
+      this.frames.reset();
+    }
     this.#identity = identity;
     this.#drawRequest(attempt);
     this.#drawReply(attempt, time);
@@ -81,7 +84,7 @@ export class AttemptView {
     setText(this.reason, describeReason(attempt));
     this.reason.hidden = !attempt.reason_text;
     const { mode, dialect, reasons } = attempt.plan;
-    this.planSection.setHint(joinPresent(" · ", mode, dialect !== mode && dialect));
+    setHint(this.planSection, joinPresent(" · ", mode, dialect !== mode && dialect));
     updateIfChanged(this.reasons, reasons, (all) => all.map((reason) => h("li", reason)));
     updateIfChanged(this.plan, [
       ["model", attempt.model, "mono"],
@@ -90,9 +93,9 @@ export class AttemptView {
       ["native tools", attempt.tools || ""],
       ["connection retries", attempt.retries || ""],
     ], fieldList);
-    this.promptSection.node.hidden = !attempt.prompt.length;
-    this.bodySection.node.hidden = !attempt.body;
-    this.promptSection.setHint(count(attempt.prompt.length, "message"));
+    this.promptSection.hidden = !attempt.prompt.length;
+    this.bodySection.hidden = !attempt.body;
+    setHint(this.promptSection, count(attempt.prompt.length, "message"));
     this.drawMessages(attempt.prompt);
     this.body.update(attempt.body);
   }
@@ -104,7 +107,7 @@ export class AttemptView {
       pane.follows = !isOver || time !== Infinity;
       setText(pane.empty, isOver && time === Infinity ? "Empty." : "Waiting…");
     }
-    this.framesSection.node.hidden = isOver && !attempt.raw;
+    this.framesSection.hidden = isOver && !attempt.raw;
     const end = visibleLength(attempt.chunks, "end", time, attempt.text, whole);
     const rawEnd = visibleLength(attempt.chunks, "raw_end", time, attempt.raw, whole);
     this.reply.update(attempt.text, attempt, isOver ? "No calls or notes." : "Waiting…", end);
@@ -112,11 +115,12 @@ export class AttemptView {
     const isNow = time === Infinity;
     const { length } = attempt.chunks;
     const chunk = `chunk ${countChunks(attempt.chunks, time)} of ${length}`;
-    this.textSection.setHint(isNow || !length ? "" : chunk);
-    this.framesSection.setHint(joinPresent(", ", attempt.status, length && count(length, "chunk")));
+    setHint(this.textSection, isNow || !length ? "" : chunk);
+    const chunks = length && count(length, "chunk");
+    setHint(this.framesSection, joinPresent(", ", attempt.status, chunks));
     setText(this.outcome, attempt.outcome_text || attempt.outcome);
     this.outcome.hidden = !this.outcome.textContent;
-    this.parsedSection.setHint(attempt.outcome);
+    setHint(this.parsedSection, attempt.outcome);
     updateIfChanged(this.failure, attempt.failure, failureBox);
     updateIfChanged(this.ending, [
       ["stop reason", attempt.stop_reason],

@@ -2,11 +2,11 @@
 
 import { get, readServerSentEvents, request } from "./api.js";
 import { AttemptView } from "./attempt.js";
-import { appendChildren, h, oneLine, setText } from "./dom.js";
+import { appendChildren, h, setText } from "./dom.js";
 import { tryParse } from "./json_view.js";
 import { callCard } from "./parsed_reply.js";
-import { attemptAt, Timeline } from "./timeline.js";
-import { button, section } from "./widgets.js";
+import { attemptAt, eventTimes, Timeline, totalDuration } from "./timeline.js";
+import { button, codeField, menu, section, setHint } from "./widgets.js";
 
 /** Rounds of calls that are answered automatically before the user must confirm. */
 const MAX_AUTO_ROUNDS = 6;
@@ -26,15 +26,8 @@ export class ChatView {
   }
 
   #build(about) {
-    this.model = h(
-      "select",
-      { "aria-label": "Model" },
-      about.models.map((model) => h(
-        "option",
-        { value: model, selected: model === about.default_model },
-        model,
-      )),
-    );
+    this.model = menu("Model", about.models.map((model) => [model]));
+    if (about.default_model) this.model.value = about.default_model;
     this.auto = h("input", { type: "checkbox", checked: true });
     this.chatLog = h("div.chat-log", { role: "log", "aria-label": "Conversation", tabindex: "0" });
     this.intro = h(
@@ -188,15 +181,7 @@ export class ChatView {
 
   #call({ id, function: { name, arguments: text } }) {
     const value = tryParse(text)?.value ?? text;
-    const area = h(
-      "textarea.input.mono",
-      {
-        rows: "2",
-        "aria-label": "Tool result",
-        spellcheck: "false",
-        value: this.samples.resultOf(name),
-      },
-    );
+    const area = codeField("Tool result", { rows: "2", value: this.samples.resultOf(name) });
     const run = button("Send result", () => submit(), { class: "primary" });
     const submit = () => {
       area.disabled = true;
@@ -226,16 +211,7 @@ class SampleTools {
     this.#rows = samples.map(({ tool, result }) => {
       const { name, description } = tool.function;
       const box = h("input", { type: "checkbox", checked: true });
-      const text = typeof result === "string" ? result : JSON.stringify(result);
-      const area = h(
-        "textarea.input.mono",
-        {
-          rows: "2",
-          "aria-label": `Result of ${oneLine(name, 60)}`,
-          spellcheck: "false",
-          value: text,
-        },
-      );
+      const area = codeField(`Result of ${name}`, { rows: "2", value: result });
       const node = h(
         "div.sample",
         h(
@@ -243,7 +219,7 @@ class SampleTools {
           box,
           " ",
           h("span.mono", name),
-          h("span.faint.small", ` ${oneLine(description ?? "", 120)}`),
+          h("span.faint.small", ` ${description}`),
         ),
         area,
       );
@@ -251,10 +227,10 @@ class SampleTools {
     });
     const part = section("Tools", { open: false }, this.#rows.map(({ node }) => node));
     const names = () => this.tools().map((tool) => tool.function.name).join(", ");
-    const hint = () => part.setHint(names() || "none");
+    const hint = () => setHint(part, names() || "none");
     for (const { box } of this.#rows) box.addEventListener("change", hint);
     hint();
-    this.node = part.node;
+    this.node = part;
   }
 
   tools() {
@@ -332,14 +308,8 @@ class ModelView {
     this.content.hidden = this.link.hidden = false;
     this.link.setAttribute("href", `#/requests/${encodeURIComponent(summary.key)}`);
     const selected = Math.min(this.#selected ?? attemptAt(attempts, Infinity), attempts.length - 1);
-    this.timeline.update(
-      this.#detail,
-      {
-        length: Math.max(summary.ms ?? 0, 0.1, ...attempts.map((one) => one.end_ms ?? one.start_ms)),
-        time: Infinity,
-        selected,
-      },
-    );
+    const length = totalDuration(eventTimes(this.#detail), this.#detail);
+    this.timeline.update(this.#detail, { length, time: Infinity, selected });
     this.attempt.update(attempts[selected], Infinity, `${summary.key}/${selected}`);
   }
 }

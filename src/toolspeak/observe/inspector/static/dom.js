@@ -58,8 +58,8 @@ function setAttribute(element, name, value) {
 }
 
 /**
- * Creates an element: h("p.note.small", { id: "x" }, "text", other, …). Properties may be left out;
- * null and false are skipped.
+ * Creates an element: h("p.note.small", { id: "x" }, "text", other, …). The properties may be left
+ * out; null and false are skipped.
  */
 export function h(selector, ...content) {
   const [tag, ...classes] = selector.split(".");

@@ -1,7 +1,7 @@
 // Views of JSON: numbers exactly as written, and a tree whose branches are built when they are
 // opened, so that a megabyte costs no more than what is visible.
 
-import { appendChildren, h, setChildren, escapeInvisible } from "./dom.js";
+import { appendChildren, h, setChildren, setText } from "./dom.js";
 import { count } from "./format.js";
 import { TextPane } from "./text_pane.js";
 import { button, copyButton } from "./widgets.js";
@@ -114,15 +114,10 @@ function fullLeaf(value) {
 
 function longString(written) {
   const text = h("span.json-string", `${written.slice(0, LONG)}…`);
-  const more = h(
-    "button.link",
-    { type: "button" },
-    `Show all ${count(written.length, "character")}`,
-  );
-  more.addEventListener("click", () => {
-    text.textContent = escapeInvisible(written);
+  const more = button(`Show all ${count(written.length, "character")}`, () => {
+    setText(text, written);
     more.remove();
-  });
+  }, { class: "link" });
   return [text, " ", more];
 }
 
@@ -168,11 +163,10 @@ function fill(children, entries, from, depth) {
   appendChildren(children, part.map(([key, value]) => node(value, key, depth)));
   const left = entries.length - from - STEP;
   if (left <= 0) return;
-  const more = h("button.link", { type: "button" }, `Show ${left.toLocaleString("en")} more`);
-  more.addEventListener("click", () => {
+  const more = button(`Show ${left.toLocaleString("en")} more`, () => {
     more.remove();
     fill(children, entries, from + STEP, depth);
-  });
+  }, { class: "link" });
   children.append(more);
 }
 

@@ -263,7 +263,8 @@ function installShortcuts({ go, search, view }) {
   let leaderAt = -Infinity;
 
   document.addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || card.open) return;
+    const isShortcut = !event.ctrlKey && !event.metaKey && !event.altKey;
+    if (!isShortcut || event.defaultPrevented || card.open) return;
     const isTyping = event.target.closest?.(FIELDS);
     if (isTyping) {
       if (event.key === "Escape") event.target.blur();

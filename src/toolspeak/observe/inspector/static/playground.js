@@ -2,9 +2,10 @@
 
 import { post } from "./api.js";
 import { debounce, h, oneLine, setText } from "./dom.js";
+import { joinPresent } from "./format.js";
 import { HighlightedReply } from "./parsed_reply.js";
 import { flash, TextPane } from "./text_pane.js";
-import { column, copyButton, section } from "./widgets.js";
+import { codeField, column, copyButton, menu, section } from "./widgets.js";
 
 const STORAGE_KEY = "toolspeak.playground";
 const WAIT = 150;
@@ -26,31 +27,21 @@ export class PlaygroundView {
       this.#saveState();
       this.#parse();
     });
-    this.text = h("textarea.input.mono", {
-      "aria-label": "Model output", spellcheck: "false",
-      placeholder: "Paste a model's output.",
-      on: { input: changed },
-    });
-    this.tools = h("textarea.input.mono", {
-      "aria-label": "Tools, as JSON", spellcheck: "false",
-      on: { input: changed },
-    });
+    const on = { input: changed };
+    this.text = codeField("Model output", { placeholder: "Paste a model's output.", on });
+    this.tools = codeField("Tools, as JSON", { on });
     this.toolsProblem = h("p.problem", { role: "status", hidden: true });
-    this.trust = choice("Trust", this.#about.trust, changed);
-    this.dialect = choice(
-      "Dialect",
-      ["auto", ...this.#about.dialects.map(({ name }) => name)],
-      changed,
-    );
-    this.examples = h(
-      "select",
-      { "aria-label": "Load an example", on: { change: () => this.#loadExample() } },
-      h("option", { value: "" }, "Load an example…"),
-      this.#about.dialects.filter(({ example }) => example).map(({ name, models }) => h(
-        "option",
-        { value: name },
-        models ? `${name}: ${oneLine(models, 60)}` : name,
-      )),
+    this.trust = menu("Trust", this.#about.trust.map((trust) => [trust]), changed);
+    const dialects = this.#about.dialects.map(({ name }) => [name]);
+    this.dialect = menu("Dialect", [["auto"], ...dialects], changed);
+    const examples = this.#about.dialects.filter(({ example }) => example);
+    this.examples = menu(
+      "Load an example",
+      [
+        ["", "Load an example…"],
+        ...examples.map(({ name, models }) => [name, joinPresent(": ", name, oneLine(models, 60))]),
+      ],
+      (name) => this.#loadExample(name),
     );
     this.link = copyButton(
       "Copy link",
@@ -103,8 +94,8 @@ export class PlaygroundView {
       h(
         "div.stack",
         h("div.pad", this.verdict, parsed.node),
-        section("Remaining text", {}, this.rest.node).node,
-        this.reasoningSection.node,
+        section("Remaining text", {}, this.rest.node),
+        this.reasoningSection,
       ),
     );
   }
@@ -145,8 +136,7 @@ export class PlaygroundView {
     return { text: dialect?.example ?? "", tools, trust: "standard", dialect: "auto" };
   }
 
-  #loadExample() {
-    const name = this.examples.value;
+  #loadExample(name) {
     this.examples.value = "";
     if (!name) return;
     const example = this.#example(name);
@@ -198,7 +188,7 @@ export class PlaygroundView {
     this.output.update(text, found, "No calls found.");
     this.rest.update(found.text);
     this.reasoning.update(found.reasoning ?? "");
-    this.reasoningSection.node.hidden = !found.reasoning;
+    this.reasoningSection.hidden = !found.reasoning;
     setText(this.verdict, found.dialect ? `Dialect: ${found.dialect}` : "");
     this.verdict.hidden = !found.dialect;
   }
@@ -225,14 +215,6 @@ function readTools(text) {
   } catch (problem) {
     return { problem: `Invalid JSON: ${problem.message}` };
   }
-}
-
-function choice(label, values, changed) {
-  return h(
-    "select",
-    { "aria-label": label, on: { change: changed } },
-    values.map((value) => h("option", { value }, value)),
-  );
 }
 
 function labelled(text, control) {

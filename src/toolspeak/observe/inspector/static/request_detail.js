@@ -9,7 +9,9 @@ import { failureBox, ParsedReply } from "./parsed_reply.js";
 import { requestState, statusText } from "./request_store.js";
 import { TextPane } from "./text_pane.js";
 import { attemptAt, Replay, Timeline, visibleLength } from "./timeline.js";
-import { button, column, copyButton, download, fieldList, isPhone, section, updateIfChanged } from "./widgets.js";
+import {
+  button, column, copyButton, download, fieldList, isPhone, section, setHint, updateIfChanged,
+} from "./widgets.js";
 
 const POLL_MS = 400;
 
@@ -49,10 +51,11 @@ export class DetailView {
       step(-1, "↑", "Newer (k)"), step(1, "↓", "Older (j)"),
       h("span.spring"), copyCurl, save, link,
     );
-    this.replay = new Replay();
-    this.replay.addEventListener("move", () => {
-      this.#isPinned = false;
-      this.#draw();
+    this.replay = new Replay({
+      onMove: () => {
+        this.#isPinned = false;
+        this.#draw();
+      },
     });
     this.timeline = new Timeline({ onSelect: (index) => this.#select(index) });
     this.attempt = new AttemptView();
@@ -63,7 +66,13 @@ export class DetailView {
     const modelRequest = column("Model request", this.attempt.requestPanel);
     const modelReply = column("Model reply", this.attempt.replyPanel);
     this.head = h("div.detail-head", bar, this.title, this.meta, this.timeline.node);
-    this.columns = h("div.columns", this.clientRequest.node, modelRequest, modelReply, this.clientResponse.node);
+    this.columns = h(
+      "div.columns",
+      this.clientRequest.node,
+      modelRequest,
+      modelReply,
+      this.clientResponse.node,
+    );
     this.notice = h("div.empty", { hidden: true });
     this.node = h(
       "section.view.detail",
@@ -179,16 +188,14 @@ export class DetailView {
       h(
         "span",
         duration(summary.ms),
-        summary.overhead_ms ? h(
-          "span.faint",
-          ` (${duration(summary.overhead_ms)} overhead)`,
-        ) : null,
+        summary.overhead_ms > 0 &&
+          h("span.faint", ` (${duration(summary.overhead_ms)} overhead)`),
       ),
       summary.retries > 0 && h("span", count(summary.retries, "retry", "retries")),
       masked > 0 && h("span", `${count(masked, "secret")} masked`),
       h("span.faint.when", moment(summary.started_at)),
       h("span.faint.mono.when", summary.id || summary.key),
-    ].filter((one) => one));
+    ]);
   }
 
   #draw() {
@@ -227,8 +234,8 @@ class ClientRequestColumn {
       h(
         "div.stack",
         this.facts,
-        section("Body", { open: !isPhone(), side: this.body.tools }, this.body.node).node,
-        section("Headers", { open: false }, this.headers).node,
+        section("Body", { open: !isPhone(), side: this.body.tools }, this.body.node),
+        section("Headers", { open: false }, this.headers),
       ),
     );
   }
@@ -261,9 +268,9 @@ class ClientResponseColumn {
       h(
         "div.stack",
         this.facts,
-        section("Calls and notes", {}, this.parsed.node).node,
-        this.bodySection.node,
-        section("Headers", { open: false }, this.headers).node,
+        section("Calls and notes", {}, this.parsed.node),
+        this.bodySection,
+        section("Headers", { open: false }, this.headers),
       ),
     );
   }
@@ -282,7 +289,7 @@ class ClientResponseColumn {
     updateIfChanged(this.headers, response.headers, renderHeaders);
     this.parsed.update({ calls, notes }, summary.is_finished ? "No calls." : "Waiting…");
     const { length } = response.chunks;
-    this.bodySection.setHint(length ? count(length, "chunk") : "");
+    setHint(this.bodySection, length ? count(length, "chunk") : "");
   }
 
   /** Shows what had been sent by then. */

@@ -1,14 +1,14 @@
 // The list of requests, with its filter and selection.
 
-import { debounce, h, setChildren, setText } from "./dom.js";
+import { debounce, h, setText } from "./dom.js";
 import { count } from "./format.js";
 import { createRow, fillRow, headerRow, VirtualList } from "./request_rows.js";
 import { createMatcher, EMPTY_FILTER, FLAGS, readFilter, writeFilter } from "./request_store.js";
-import { button, isPhone } from "./widgets.js";
+import { button, isPhone, menu, updateIfChanged } from "./widgets.js";
 
 const ROW_HEIGHT = 32;
 const PHONE_ROW_HEIGHT = 62;
-const MODES = ["native", "prompt", "constrained"];
+const MODES = [["", "All modes"], ["native"], ["prompt"], ["constrained"]];
 
 export class RequestsView {
   #requests;
@@ -37,8 +37,9 @@ export class RequestsView {
       "aria-keyshortcuts": "/", spellcheck: "false", autocomplete: "off",
       on: { input: debounce(120, () => this.#set({ search: this.search.value.trim() })) },
     });
-    this.api = this.#choice("api", "All APIs", Object.entries(this.#about.wires));
-    this.mode = this.#choice("mode", "All modes", MODES.map((mode) => [mode, mode]));
+    const apis = Object.entries(this.#about.wires);
+    this.api = menu("API", [["", "All APIs"], ...apis], (api) => this.#set({ api }));
+    this.mode = menu("Mode", MODES, (mode) => this.#set({ mode }));
     this.flags = Object.entries(FLAGS).map(([name, { label }]) => this.#flag(name, label));
     this.pause = button(
       "Pause",
@@ -76,19 +77,6 @@ export class RequestsView {
       this.list.node,
       this.empty,
     );
-  }
-
-  #choice(name, all, options) {
-    const select = h(
-      "select",
-      {
-        "aria-label": name === "api" ? "API" : "Mode",
-        on: { change: () => this.#set({ [name]: select.value }) },
-      },
-      h("option", { value: "" }, all),
-      options.map(([value, label]) => h("option", { value }, label)),
-    );
-    return select;
   }
 
   #flag(name, label) {
@@ -154,10 +142,9 @@ export class RequestsView {
     if (document.activeElement !== this.search) this.search.value = search;
     this.api.value = api;
     this.mode.value = mode;
-    for (const toggle of this.flags) toggle.setAttribute(
-      "aria-pressed",
-      has.includes(toggle.dataset.name),
-    );
+    for (const toggle of this.flags) {
+      toggle.setAttribute("aria-pressed", has.includes(toggle.dataset.name));
+    }
     const total = this.#requests.all.length;
     const isAll = !writeFilter(this.#filter);
     const shown = this.#shown.length.toLocaleString("en");
@@ -166,14 +153,15 @@ export class RequestsView {
     this.newRequests.hidden = !this.#new;
     setText(this.newRequests, `↑ ${this.#new.toLocaleString("en")} new`);
     this.list.show(this.#shown.length);
-    this.#drawEmpty(total, isAll);
+    this.#drawEmpty(total);
   }
 
-  #drawEmpty(total, isAll) {
+  #drawEmpty(total) {
     this.empty.hidden = this.#shown.length > 0;
-    if (this.empty.hidden || this.empty.dataset.total === `${total} ${isAll}`) return;
-    this.empty.dataset.total = `${total} ${isAll}`;
-    setChildren(this.empty, total ? this.#nothingFound() : renderFirstSteps());
+    if (this.empty.hidden) return;
+    updateIfChanged(this.empty, total > 0, (hasAny) =>
+      hasAny ? this.#nothingFound() : renderFirstSteps(),
+    );
   }
 
   #nothingFound() {

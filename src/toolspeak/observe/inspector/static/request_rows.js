@@ -36,23 +36,16 @@ export function fillRow(row, summary, { wires, isSelected }) {
   row.setAttribute("aria-selected", isSelected);
   if (filled.get(row) === summary) return;
   filled.set(row, summary);
-  const texts = cellTexts(summary, wires);
-  for (const [at, [name]] of COLUMNS.entries()) setText(row.children[at], texts[name]);
+  const contents = cellContents(summary, wires);
+  for (const [at, [name]] of COLUMNS.entries()) {
+    const [text, tip] = contents[name];
+    setText(row.children[at], text);
+    setTooltip(row.children[at], tip);
+  }
   row.setAttribute("href", `#/requests/${encodeURIComponent(summary.key)}`);
   row.id = `row-${summary.key}`;
   row.dataset.key = summary.key;
   row.dataset.state = requestState(summary);
-  const [, status, , model, , message, calls, retries, notes, time] = row.children;
-  setTooltip(status, summary.status === 499 ? "The client disconnected before the end." : summary.failure);
-  setTooltip(
-    model,
-    summary.upstream_model && summary.upstream_model !== summary.model ? `requested as ${oneLine(summary.model)}` : "",
-  );
-  setTooltip(message, texts["user-message"].length > 40 ? texts["user-message"] : "");
-  setTooltip(calls, summary.calls.length ? oneLine(summary.calls.join(", ")) : "");
-  setTooltip(retries, summary.retries ? count(summary.retries, "retry", "retries") : "");
-  setTooltip(notes, oneLine(summary.notes.join(", ")));
-  setTooltip(time, summary.overhead_ms ? `${duration(summary.overhead_ms)} gateway overhead` : "");
 }
 
 function setTooltip(cell, text) {
@@ -60,19 +53,31 @@ function setTooltip(cell, text) {
   else delete cell.dataset.tip;
 }
 
-function cellTexts(summary, wires) {
+/** The text of each cell, and its tooltip if it has one. */
+function cellContents(summary, wires) {
   const { calls, notes, retries } = summary;
+  const isCanceled = summary.status === 499;
+  const model = summary.upstream_model || summary.model;
+  const message = oneLine(summary.user_message, 200) || summary.target;
+  const furtherCalls = calls.length > 1 ? ` +${calls.length - 1}` : "";
+  const overhead = summary.overhead_ms;
   return {
-    time: clock(summary.started_at),
-    status: statusText(summary),
-    api: wires[summary.wire] ?? summary.wire,
-    model: oneLine(summary.upstream_model || summary.model, 80),
-    mode: summary.mode,
-    "user-message": oneLine(summary.user_message, 200) || summary.target,
-    calls: calls.length > 1 ? `${oneLine(calls[0], 60)} +${calls.length - 1}` : oneLine(calls[0] ?? "", 60),
-    retries: retries ? `↻ ${retries}` : "",
-    notes: notes.length || "",
-    duration: summary.is_finished ? duration(summary.ms) : "",
+    time: [clock(summary.started_at)],
+    status: [
+      statusText(summary),
+      isCanceled ? "The client disconnected before the end." : summary.failure,
+    ],
+    api: [wires[summary.wire] ?? summary.wire],
+    model: [oneLine(model, 80), model !== summary.model && `requested as ${summary.model}`],
+    mode: [summary.mode],
+    "user-message": [message, message.length > 40 && message],
+    calls: [oneLine(calls[0], 60) + furtherCalls, calls.join(", ")],
+    retries: retries ? [`↻ ${retries}`, count(retries, "retry", "retries")] : [],
+    notes: [notes.length || "", notes.join(", ")],
+    duration: [
+      summary.is_finished ? duration(summary.ms) : "",
+      overhead && `${duration(overhead)} gateway overhead`,
+    ],
   };
 }
 

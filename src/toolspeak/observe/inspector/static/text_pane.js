@@ -3,7 +3,7 @@
 
 import { findInvisible, h, invisibleSymbol } from "./dom.js";
 import { count, joinPresent } from "./format.js";
-import { copyButton } from "./widgets.js";
+import { button, copyButton } from "./widgets.js";
 
 const KINDS = {
   call: "call",
@@ -28,7 +28,7 @@ export class TextPane {
   #most = INITIAL_LENGTH;
   #tallest = 0;
   #body = h("div.pane-text");
-  #more = h("button.link.pane-more", { type: "button", hidden: true });
+  #more = button("", () => this.#showAll(), { class: "link pane-more", hidden: true });
 
   /** Whether the pane scrolls along with new text, unless the user has scrolled away. */
   follows = false;
@@ -42,7 +42,6 @@ export class TextPane {
       { class: isFrames ? "pane frames" : "pane", role: "group", "aria-label": label },
       this.#body, this.empty, this.#more,
     );
-    this.#more.addEventListener("click", () => this.#showAll());
   }
 
   update(text, spans = [], end = text.length) {
@@ -207,8 +206,7 @@ function splitText(spans, from, to) {
 
 /** Equal for pieces of the same text that look the same. */
 function pieceKey({ start, end, span, inner }) {
-  const of = (one) => `${one.start}-${one.end}${one.kind}${one.index}${one.label}${one.description}`;
-  return span ? `${start}-${end}/${[span, ...inner].map(of).join("/")}` : `${start}-${end}`;
+  return JSON.stringify([start, end, span, inner]);
 }
 
 function renderPiece(text, piece) {
@@ -221,7 +219,9 @@ function renderPiece(text, piece) {
     "data-start": piece.span.start,
     "data-tip": joinPresent(": ", label, description),
   });
-  for (const inside of splitText(piece.inner, piece.start, piece.end)) mark.append(renderPiece(text, inside));
+  for (const inside of splitText(piece.inner, piece.start, piece.end)) {
+    mark.append(renderPiece(text, inside));
+  }
   return mark;
 }
 

@@ -2,7 +2,7 @@
 
 import { h, keyedList, setText, svg } from "./dom.js";
 import { count, duration } from "./format.js";
-import { button } from "./widgets.js";
+import { button, menu } from "./widgets.js";
 
 const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 5];
 
@@ -128,29 +128,30 @@ function drawTrack(row, length, from, first, to, chunks) {
  * Replays a request chunk by chunk. `time` is Infinity while it follows the end, or milliseconds
  * once the user has moved the slider.
  */
-export class Replay extends EventTarget {
+export class Replay {
   time = Infinity;
   length = 0.1;
   #moments = [0];
   #isOver = true;
   #frame = 0;
 
-  constructor() {
-    super();
+  /** Calls `onMove()` when the time changes. */
+  constructor({ onMove }) {
+    this.onMove = onMove;
     this.play = button(
       "▶",
       () => this.toggle(),
       { class: "play", "aria-label": "Play", tip: "Play (p)" },
     );
-    this.speed = h(
-      "select.speed",
-      { "aria-label": "Speed", value: "1" },
-      SPEEDS.map((speed) => h("option", { value: String(speed), selected: speed === 1 }, `${speed}×`)),
-    );
+    this.speed = menu("Speed", SPEEDS.map((speed) => [String(speed), `${speed}×`]));
+    this.speed.value = "1";
     this.range = h("input.slider", {
       type: "range", min: "0", max: "1", step: "any",
       "aria-label": "Position in the request",
-      on: { input: () => this.moveTo(Number(this.range.value)), keydown: (event) => this.#key(event) },
+      on: {
+        input: () => this.moveTo(Number(this.range.value)),
+        keydown: (event) => this.#key(event),
+      },
     });
     this.shown = h("span.replay-time");
     this.live = button(
@@ -180,7 +181,7 @@ export class Replay extends EventTarget {
   moveTo(time) {
     this.time = time >= this.length ? Infinity : Math.max(0, time);
     this.#draw();
-    this.dispatchEvent(new Event("move"));
+    this.onMove();
   }
 
   /** Moves to the next or previous chunk. */
@@ -247,14 +248,14 @@ export class Replay extends EventTarget {
 }
 
 /** All times at which something happened, sorted. */
-function eventTimes({ attempts, response }) {
+export function eventTimes({ attempts, response }) {
   const times = new Set([0]);
   for (const { start_ms: begun, end_ms: ended } of attempts) times.add(begun).add(ended ?? begun);
   for (const { chunks } of [...attempts, response]) for (const { ms } of chunks) times.add(ms);
   return [...times].sort((one, other) => one - other);
 }
 
-function totalDuration(moments, { summary }) {
+export function totalDuration(moments, { summary }) {
   return Math.max(moments.at(-1) ?? 0, summary.ms ?? 0, 0.1);
 }
 

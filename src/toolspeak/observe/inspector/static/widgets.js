@@ -4,14 +4,22 @@ import { h, setChildren, setText } from "./dom.js";
 
 /** A collapsible section; `side` is at the right of its title. */
 export function section(title, { open = true, side = [] } = {}, ...children) {
-  const hint = h("span.section-hint.faint");
-  const node = h(
+  return h(
     "details.section",
     { open },
-    h("summary", h("span.section-title", title), hint, h("span.section-side", side)),
+    h(
+      "summary",
+      h("span.section-title", title),
+      h("span.section-hint.faint"),
+      h("span.section-side", side),
+    ),
     h("div.section-body", children),
   );
-  return { node, setHint: (text) => setText(hint, text) };
+}
+
+/** Sets the text next to the title of a section. */
+export function setHint(node, text) {
+  setText(node.querySelector(".section-hint"), text);
 }
 
 export function column(title, ...children) {
@@ -21,6 +29,21 @@ export function column(title, ...children) {
 export function button(text, action, { tip = "", class: name = "", ...others } = {}) {
   const on = { click: action };
   return h("button", { type: "button", class: name, "data-tip": tip || null, on, ...others }, text);
+}
+
+/** A field for text that is not prose. */
+export function codeField(label, props) {
+  return h("textarea.input.mono", { "aria-label": label, spellcheck: "false", ...props });
+}
+
+/** A menu of [value, label] pairs, where the label may be left out. */
+export function menu(label, options, onChange = () => {}) {
+  const node = h(
+    "select",
+    { "aria-label": label, on: { change: () => onChange(node.value) } },
+    options.map(([value, text = value]) => h("option", { value }, text)),
+  );
+  return node;
 }
 
 /** Copies the result of `text()` and confirms it in its label. */

@@ -19,15 +19,12 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Struct, structs, to_builtins
 
-from .. import __version__
 from ..calls.drafts import new_call_id
 from ..errors import UsageError
-from ..notes import NOTES
 from ..observe.inspector.client import API_ROOT, INSPECTOR_ROOT
 from ..observe.inspector.recorder import RequestRecorder
 from ..observe.inspector.request_log import RequestSummary
 from ..observe.inspector.request_view import (
-    REASON_TEXTS,
     SAMPLE_TOOLS,
     PlaygroundInput,
     list_dialects,
@@ -122,18 +119,15 @@ class InspectorRoutes:
     # Requests.
 
     async def _describe_gateway(self, context: RequestContext, _: re.Match[str]) -> None:
-        catalog, settings = self._gateway.catalog, self._gateway.config.inspector
+        catalog = self._gateway.catalog
         about = {
-            "version": __version__,
             "models": catalog.list_names(),
             "default_model": catalog.default_model,
             "dialects": list_dialects(),
             "trust": list(get_args(Trust)),
-            "notes": NOTES,
-            "outcomes": REASON_TEXTS,
             "wires": _WIRES,
             "samples": SAMPLE_TOOLS,
-            "keeps": {"requests": settings.requests, "bytes": settings.bytes},
+            "max_requests": self._gateway.config.inspector.requests,
         }
         await _send_json(context, about)
 

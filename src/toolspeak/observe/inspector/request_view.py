@@ -36,7 +36,7 @@ from .reply_text import (
 )
 from .request_log import RequestSummary, summarize_request
 
-REASON_TEXTS: dict[str, str] = {
+_REASON_TEXTS: dict[str, str] = {
     **OUTCOMES,
     "known": "no model call: the reply was certain without one",
     "decided": "no model call: the model has decided everything that the calls need",
@@ -105,7 +105,8 @@ class RequestView:
         highlights = self._find_highlights(attempt, received, secrets)
         return {
             "reason": attempt.reason,
-            "reason_text": REASON_TEXTS.get(attempt.reason, attempt.reason),
+            "reason_text": _REASON_TEXTS.get(attempt.reason, attempt.reason),
+            "is_retry": attempt.reason in OUTCOMES,
             "start_ms": self._milliseconds_after_start(attempt.started),
             "first_byte_ms": self._milliseconds_after_start(attempt.first_byte),
             "end_ms": self._milliseconds_after_start(attempt.ended),
@@ -127,7 +128,7 @@ class RequestView:
             "rejected": [masker.mask_value(to_builtins(one)) for one in reply.rejected],
             "notes": self._render_notes(reply.notes),
             "outcome": attempt.outcome,
-            "outcome_text": REASON_TEXTS.get(attempt.outcome, attempt.outcome),
+            "outcome_text": _REASON_TEXTS.get(attempt.outcome, attempt.outcome),
             "stop_reason": reply.stop_reason,
             "failure": self._render_failure(attempt.failure),
             "usage": to_builtins(reply.usage),

@@ -5,7 +5,7 @@ import { count, joinPresent, tokens } from "./format.js";
 import { BodyView } from "./json_view.js";
 import { failureBox, HighlightedReply } from "./parsed_reply.js";
 import { TextPane } from "./text_pane.js";
-import { countChunks, isRetry, visibleLength } from "./timeline.js";
+import { countChunks, visibleLength } from "./timeline.js";
 import { fieldList, isPhone, section, setHint, updateIfChanged } from "./widgets.js";
 
 export class AttemptView {
@@ -141,8 +141,8 @@ function newMessage(message) {
   return { node, update };
 }
 
-function describeReason({ reason, reason_text: text }) {
+function describeReason({ is_retry: isRetry, reason_text: text }) {
   if (!text) return "";
-  if (isRetry(reason)) return `Retry. Previous reply: ${text}.`;
+  if (isRetry) return `Retry. Previous reply: ${text}.`;
   return `${text[0].toUpperCase()}${text.slice(1)}.`;
 }

@@ -10,28 +10,26 @@ const PROPERTIES = new Set(["checked", "disabled", "hidden", "open", "selected",
 
 // Characters that are invisible or change how others are shown: control characters and direction
 // overrides. Joiners stay, because some scripts and emoji need them, and so do line ends.
-const INVISIBLE = new RegExp(
-  [
-    "\\r(?!\\n)",
-    "[\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e]",
-    "[\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]",
-    "\\udb40[\\udc00-\\udfff]",
-  ].join("|"),
-  "g",
-);
+const INVISIBLE_PATTERNS = [
+  "\\r(?!\\n)",
+  "[\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e]",
+  "[\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]",
+  "\\udb40[\\udc00-\\udfff]",
+];
+const INVISIBLE = new RegExp(`(${INVISIBLE_PATTERNS.join("|")})`, "g");
 
-export function invisibleSymbol(character) {
+function invisibleSymbol(character) {
   return `⟨${character.codePointAt(0).toString(16).toUpperCase().padStart(2, "0")}⟩`;
 }
 
 /** Replaces each invisible character by a symbol. */
-export function escapeInvisible(text) {
+function escapeInvisible(text) {
   return String(text).replace(INVISIBLE, invisibleSymbol);
 }
 
-/** Yields [index, length] of each invisible character. */
-export function* findInvisible(text) {
-  for (const match of text.matchAll(INVISIBLE)) yield [match.index, match[0].length];
+/** Splits a text such that every other part is an invisible character. */
+export function splitInvisible(text) {
+  return text.split(INVISIBLE);
 }
 
 /** Collapses whitespace, and shortens to `most` characters. */

@@ -136,8 +136,7 @@ export class DetailView {
       this.#timer = setTimeout(() => this.#loadIfSeen(), 4 * POLL_MS);
       return;
     }
-    const kept = this.#about.keeps.requests;
-    const most = kept.toLocaleString("en");
+    const most = this.#about.max_requests.toLocaleString("en");
     const gone = `The gateway keeps the last ${most} requests while it runs.`;
     this.#hide(true);
     this.notice.hidden = false;

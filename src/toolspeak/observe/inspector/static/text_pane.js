@@ -1,7 +1,7 @@
 // A pane for text that may be long, grow, or be cut off by the slider; only changes are drawn. Its
 // highlights (calls, notes, …) may be nested but never overlap partly.
 
-import { findInvisible, h, invisibleSymbol } from "./dom.js";
+import { h, splitInvisible } from "./dom.js";
 import { count, joinPresent } from "./format.js";
 import { button, copyButton } from "./widgets.js";
 
@@ -102,17 +102,17 @@ export class TextPane {
   #drawBlock(at, from, to) {
     const { text, highlights: spans } = this.#content;
     const block = (this.#blocks[at] ??= this.#newBlock());
-    const wanted = splitText(spans, from, to).map((piece) => ({ piece, key: pieceKey(piece) }));
-    const same = wanted.findIndex(({ key }, index) => block.keys[index] !== key);
-    const kept = same < 0 ? wanted.length : same;
-    if (kept === wanted.length && kept === block.keys.length) return;
-    const isGrowing = kept === block.keys.length - 1 && kept < wanted.length;
-    const grown = isGrowing && grow(block.node.lastChild, block.pieces[kept], wanted[kept].piece, text);
-    const first = grown ? kept + 1 : kept;
-    while (block.node.childNodes.length > first) block.node.lastChild.remove();
-    for (const { piece } of wanted.slice(first)) block.node.append(renderPiece(text, piece));
-    block.keys = wanted.map(({ key }) => key);
-    block.pieces = wanted.map(({ piece }) => piece);
+    const pieces = splitText(spans, from, to);
+    // Pieces of the same text with equal keys look the same.
+    const keys = pieces.map((piece) => JSON.stringify(piece));
+    const changed = keys.findIndex((key, index) => block.keys[index] !== key);
+    let kept = changed < 0 ? keys.length : changed;
+    if (kept === keys.length && kept === block.keys.length) return;
+    const isGrowing = kept === block.keys.length - 1 && kept < keys.length;
+    if (isGrowing && grow(block.node.lastChild, block.pieces[kept], pieces[kept], text)) kept += 1;
+    while (block.node.childNodes.length > kept) block.node.lastChild.remove();
+    for (const piece of pieces.slice(kept)) block.node.append(renderPiece(text, piece));
+    Object.assign(block, { keys, pieces });
   }
 
   #newBlock() {
@@ -138,7 +138,7 @@ function grow(node, before, after, text) {
   const isPlain = !before.span && !after.span && node instanceof Text;
   if (!isPlain || before.start !== after.start || after.end < before.end) return false;
   const added = text.slice(before.end, after.end);
-  if (!findInvisible(added).next().done) return false;
+  if (splitInvisible(added).length > 1) return false;
   node.appendData(added);
   return true;
 }
@@ -204,16 +204,11 @@ function splitText(spans, from, to) {
   return found;
 }
 
-/** Equal for pieces of the same text that look the same. */
-function pieceKey({ start, end, span, inner }) {
-  return JSON.stringify([start, end, span, inner]);
-}
-
 function renderPiece(text, piece) {
   if (!piece.span) return renderPlainText(text.slice(piece.start, piece.end));
   const { kind, index, label, description } = piece.span;
   const mark = h("mark", {
-    class: `mark mark-${Object.hasOwn(KINDS, kind) ? kind : "note"}`,
+    class: `mark mark-${kind}`,
     "data-kind": kind,
     "data-index": index,
     "data-start": piece.span.start,
@@ -226,19 +221,14 @@ function renderPiece(text, piece) {
 }
 
 function renderPlainText(text) {
-  const invisible = [...findInvisible(text)];
-  if (!invisible.length) return document.createTextNode(text);
-  const node = h("span.plain");
-  let at = 0;
-  for (const [index, length] of invisible) {
-    if (index > at) node.append(text.slice(at, index));
-    const character = text.slice(index, index + length);
-    const code = character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-    node.append(h("span.invisible", { "data-tip": `U+${code}` }, invisibleSymbol(character)));
-    at = index + length;
-  }
-  if (at < text.length) node.append(text.slice(at));
-  return node;
+  const parts = splitInvisible(text);
+  if (parts.length === 1) return document.createTextNode(text);
+  return h("span", parts.map((part, at) => (at % 2 ? renderInvisible(part) : part)));
+}
+
+function renderInvisible(character) {
+  const code = character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+  return h("span.invisible", { "data-tip": `U+${code}` }, character);
 }
 
 /** Explains the colors of highlights of these kinds. */

@@ -11,11 +11,6 @@ const REASON_LABELS = {
   decided: "no model call",
   "tools rejected": "tools in prompt",
 };
-/** Outcomes that lead to a retry: docs/reliability.md. */
-const RETRY_OUTCOMES = new Set([
-  "invalid-call", "unknown-tool", "missing-call", "false-refusal",
-  "truncated-call", "repeated-call", "wrong-format", "empty",
-]);
 
 export class Timeline {
   #rows;
@@ -101,12 +96,8 @@ function drawAttempt(row, attempt, length, isSelected, at) {
   row.node.dataset.tip = attempt.reason_text || attempt.outcome_text || "";
 }
 
-export function isRetry(reason) {
-  return RETRY_OUTCOMES.has(reason);
-}
-
-function attemptLabel({ reason }, at) {
-  const label = isRetry(reason) ? `retry: ${reason}` : REASON_LABELS[reason] ?? (reason || "attempt");
+function attemptLabel({ reason, is_retry: isRetry }, at) {
+  const label = isRetry ? `retry: ${reason}` : REASON_LABELS[reason] ?? (reason || "attempt");
   return `${at + 1} ${label}`;
 }
 

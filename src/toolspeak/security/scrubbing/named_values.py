@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from msgspec import Struct
-
 from .rules import (
     MIN_LENGTH,
     RULES,
@@ -20,6 +18,7 @@ from .rules import (
     find_header_secrets,
     find_name_rule,
     is_code,
+    is_expression,
     is_identifier,
     is_number,
     is_placeholder,
@@ -64,53 +63,6 @@ _CONNECTION_STRING = re.compile(
 )
 
 
-class SecretName(Struct, frozen=True):
-    """A name in a text that a secret may follow."""
-
-    window: Window
-    start: int
-    end: int
-    rule: SecretNameRule
-
-    @property
-    def name(self) -> str:
-        return self.window.text[self.start : self.end].strip("-.")
-
-    @property
-    def character_before(self) -> str:
-        return self.window.text[self.start - 1 : self.start] if self.start else ""
-
-    @property
-    def text_before(self) -> str:
-        return self.window.text[max(0, self.start - _LINE_START) : self.start]
-
-    @property
-    def line_before(self) -> str:
-        return self.text_before.rpartition("\n")[2]
-
-    @property
-    def is_first_on_line(self) -> bool:
-        return not self.line_before.strip(" \t-\"'")
-
-    @property
-    def is_tag(self) -> bool:
-        return self.character_before in ("<", ":")
-
-    @property
-    def is_flag(self) -> bool:
-        return self.window.text.startswith("-", self.start)
-
-    @property
-    def is_setting(self) -> bool:
-        """An environment variable, a parameter of a query or connection string, or a flag."""
-        return self.name.isupper() or self.character_before in ("?", "&", ";") or self.is_flag
-
-    @property
-    def is_in_section(self) -> bool:
-        """Only settings are between the name and the `[section]` of an INI file."""
-        return _SECTION.search(self.text_before) is not None
-
-
 def may_be_name(text: str, at: int) -> bool:
     """Return True if the cue at `at` is in a name that a secret may follow."""
     return _find_name(text, at, len(text)) is not None
@@ -119,7 +71,7 @@ def may_be_name(text: str, at: int) -> bool:
 def find_named_values(window: Window) -> Iterator[Span]:
     """Yield the secrets that follow the name at the start of the window."""
     if found := _find_name(window.text, window.at, window.end):
-        yield from _NamedValueFinder(SecretName(window, *found)).find()
+        yield from _NamedValueFinder(window, *found).find()
 
 
 def _find_name(text: str, at: int, limit: int) -> tuple[int, int, SecretNameRule] | None:
@@ -175,7 +127,7 @@ _PLIST = re.compile(r"""</key>\s{0,64}<string>\s{0,64}""")
 """`<key>password</key><string>…`"""
 _FLAG = re.compile(r"""[ \t]{1,4}(?!-)""")
 _SQL = re.compile(r"""[ \t]{1,4}(?=')""")
-_LOGIN = re.compile(r"""login[ \t]+\S{1,64}\s+$""")
+_LOGIN = re.compile(r"""login[ \t]+\S{1,64}\s+\Z""")
 """`login bob password …` in a .netrc file."""
 
 # Around a value.
@@ -198,62 +150,71 @@ _LIST = re.compile(r"""\[\s{0,64}|-[ ]{1,4}""")
 _NEXT_ITEM = re.compile(r"""\\*["'`]?\s{0,64},?\s{0,64}(?:-\s{1,4})?""")
 
 
+# Unquoted values.
+
+_CAPITALS = re.compile(r"[A-Z][A-Z0-9]{15,}")
+"""A constant with such a long name would contain a `_`."""
+_TYPE = re.compile(r"[A-Z]\w*(?:Bytes|Config|Env|Field|Key|Secret|Spec|Str|String|Type|Value|Var)")
+"""`API_KEY: SecretStr`"""
+_AFTER_PARAMETER = ("", ";", " ", '"', "\n", "&")
+
+
 class _NamedValueFinder:
     """Finds the secrets that follow one name."""
 
-    def __init__(self, name: SecretName) -> None:
-        self._name, self._rule = name, name.rule
-        self._window, self._text, self._end = name.window, name.window.text, name.window.end
+    def __init__(self, window: Window, start: int, end: int, rule: SecretNameRule) -> None:
+        text = window.text
+        self._window, self._text, self._limit = window, text, window.end
+        self._name_end, self._rule = end, rule
+        self._name = text[start:end].strip("-.")
+        self._before = text[max(0, start - _LINE_START) : start]
+        self._line_before = self._before.rpartition("\n")[2]
+        self._is_first_on_line = not self._line_before.strip(" \t-\"'")
+        self._is_flag = text.startswith("-", start)
 
     def find(self) -> Iterator[Span]:
         if sign := self._match_sign(_ASSIGNMENT):
             yield from self._find_assigned(sign)
-        elif (sign := self._match_sign(_PAIR)) and self._is_preceded_by(_BEFORE_PAIR):
+        elif (sign := self._match_sign(_PAIR)) and _BEFORE_PAIR.search(self._before):
             yield from self._find_value_unless_string_end(sign.end())
-        elif (sign := self._match_sign(_TUPLE)) and self._is_preceded_by(_BEFORE_TUPLE):
+        elif (sign := self._match_sign(_TUPLE)) and _BEFORE_TUPLE.search(self._before):
             yield from self._find_in_tuple(sign.end())
-        elif self._name.is_tag and (sign := self._match_sign(_TAG_END)):
+        elif self._before.endswith(("<", ":")) and (sign := self._match_sign(_TAG_END)):
             yield from self._find_in_element(sign.end())
-        elif (sign := self._match_sign(_ATTRIBUTE_TAG_END)) and self._is_preceded_by(_BEFORE_PAIR):
+        elif (sign := self._match_sign(_ATTRIBUTE_TAG_END)) and _BEFORE_PAIR.search(self._before):
             yield from self._find_in_element(sign.end(), random_only=True)
         elif sign := self._match_sign(_PLIST):
             yield from self._find_in_element(sign.end())
-        elif self._name.is_flag and (sign := self._match_sign(_FLAG)):
+        elif self._is_flag and (sign := self._match_sign(_FLAG)):
             yield from self._find_value_unless_string_end(sign.end(), random_only=True)
         elif self._rule.kind == "password" and not self._rule.random_only:
-            is_login = self._is_preceded_by(_LOGIN, 96)
+            is_login = _LOGIN.search(self._before)
             if sign := self._match_sign(_FLAG if is_login else _SQL):
                 yield from self._find_value_unless_string_end(sign.end())
 
     def _match_sign(self, sign: re.Pattern[str]) -> re.Match[str] | None:
-        return sign.match(self._text, self._name.end, self._end)
+        return sign.match(self._text, self._name_end, self._limit)
 
-    def _is_preceded_by(self, before: re.Pattern[str], reach: int = 24) -> bool:
-        start = self._name.start
-        return before.search(self._text, max(0, start - reach), start) is not None
+    # Signs.
 
     def _find_assigned(self, sign: re.Match[str]) -> Iterator[Span]:
         at, gap = sign.end(), sign["gap"]
-        if self._is_string(at):
+        if self._match_quote(at):
             yield from self._find_string(at, sign)
-        elif self._rule.header == "cookie" and _COOKIE_JAR.match(self._text, at, self._end):
+        elif self._rule.header == "cookie" and _COOKIE_JAR.match(self._text, at, self._limit):
             yield from self._find_in_cookie_jar(at)
-        elif item := _LIST.match(self._text, at, self._end):
+        elif item := _LIST.match(self._text, at, self._limit):
             yield from self._find_in_list(item.end(), is_json=item[0].startswith("["))
         elif sign["sign"] in ("=", ":") and ("\n" not in gap or gap.strip()):
             yield from self._find_unquoted(at, sign)
 
-    def _is_string(self, at: int) -> bool:
-        quote_at = match_end(_STRING_PREFIX, self._text, at, self._end)
-        return QUOTE.match(self._text, quote_at, self._end) is not None
-
     def _find_string(self, at: int, sign: re.Match[str]) -> Iterator[Span]:
         """Find a quoted value, unless its quote closes a string that contains the name."""
-        quote = QUOTE.search(self._text, at, self._end)
+        quote = QUOTE.search(self._text, at, self._limit)
         if quote and not sign["closed"] and self._text.startswith(_AFTER_STRING, quote.end()):
             return
         is_tight = not sign["spaces"] + sign["gap"] and sign["sign"] == "="
-        is_setting = is_tight and self._name.name.isupper()
+        is_setting = is_tight and self._name.isupper()
         is_comparison = len(sign["sign"]) > 1 and set(sign["sign"]) == {"="}
         yield from self._find_value(at, random_only=is_comparison, multi_word=is_setting)
 
@@ -263,54 +224,59 @@ class _NamedValueFinder:
         In a longer tuple, it is not the value of the first.
         """
         for span in self._find_value(at, random_only=not self._rule.header):
-            if _TUPLE_END.match(self._text, span.end, self._end):
+            if _TUPLE_END.match(self._text, span.end, self._limit):
                 yield span
 
     def _find_in_list(self, at: int, is_json: bool) -> Iterator[Span]:
         """Find every value of a list; numbers in JSON must remain numbers."""
-        while at < self._end and (self._is_string(at) or not is_json):
+        while at < self._limit and (self._match_quote(at) or not is_json):
             end = at
-            random_only = not self._is_string(at)
+            random_only = not self._match_quote(at)
             for span in self._find_value_unless_string_end(at, random_only=random_only):
                 end = span.end
                 yield span
-            next_item = match_end(_NEXT_ITEM, self._text, end, self._end)
+            next_item = match_end(_NEXT_ITEM, self._text, end, self._limit)
             if end == at or next_item == end:
                 return
             at = next_item
 
     def _find_in_cookie_jar(self, at: int) -> Iterator[Span]:
-        jar_end = _COOKIE_JAR_END.search(self._text, at, self._end)
-        limit = jar_end.start() if jar_end else self._end
+        jar_end = _COOKIE_JAR_END.search(self._text, at, self._limit)
+        limit = jar_end.start() if jar_end else self._limit
         for value in _COOKIE_VALUE.finditer(self._text, at, limit):
             backslashes = len(value["backslashes"])
             body = quoted_value(backslashes, '"')
-            end = match_end(body, self._text, value.end(), self._end)
+            end = match_end(body, self._text, value.end(), self._limit)
             if is_secret(self._text[value.end() : end], self._rule, random_only=True):
                 yield self._span(value.end(), end, body, count_escape_levels(backslashes))
+
+    # Values.
+
+    def _match_quote(self, at: int) -> re.Match[str] | None:
+        """Match the opening quote of a string, which may have a prefix: `f"…"`."""
+        quote_at = match_end(_STRING_PREFIX, self._text, at, self._limit)
+        return QUOTE.match(self._text, quote_at, self._limit)
 
     def _find_value_unless_string_end(
         self, at: int, *, random_only: bool = False
     ) -> Iterator[Span]:
         """Find a value, unless its quote closes the string that contains all of this."""
-        if not _STRING_END.match(self._text, at, self._end):
+        if not _STRING_END.match(self._text, at, self._limit):
             yield from self._find_value(at, random_only=random_only)
 
     def _find_value(
         self, at: int, *, random_only: bool = False, multi_word: bool = False
     ) -> Iterator[Span]:
-        quote_at = match_end(_STRING_PREFIX, self._text, at, self._end)
-        opening = QUOTE.match(self._text, quote_at, self._end)
+        opening = self._match_quote(at)
         if not opening:
             yield from self._check_value(at, UNQUOTED_VALUE, random_only=random_only)
             return
         backslashes, quote = len(opening["backslashes"] or ""), opening["quote"]
         # Only in a string: a double quote precedes the name, or its line is too long to know.
-        line = self._name.line_before
-        may_be_nested = '"' in line or len(line) == _LINE_START
+        may_be_nested = '"' in self._line_before or len(self._line_before) == _LINE_START
         is_entity = opening["entity"]
         body = ENTITY_VALUE if is_entity else quoted_value(backslashes, quote, may_be_nested)
-        value_end = match_end(body, self._text, opening.end(), self._end)
+        value_end = match_end(body, self._text, opening.end(), self._limit)
         if not _TEMPLATE.match(self._text, at, value_end):
             levels = count_escape_levels(backslashes) if quote == '"' else 0
             yield from self._check_value(
@@ -319,33 +285,10 @@ class _NamedValueFinder:
 
     def _find_in_element(self, at: int, *, random_only: bool = False) -> Iterator[Span]:
         """Find the text of an XML element that is closed, or whose text fills its line."""
-        end = match_end(ELEMENT_VALUE, self._text, at, self._end)
-        is_line = end == self._end and "\n" in self._text[self._name.end : at]
-        if is_line or self._text.startswith(("<", "\\u003c"), end, self._end):
+        end = match_end(ELEMENT_VALUE, self._text, at, self._limit)
+        is_line = end == self._limit and "\n" in self._text[self._name_end : at]
+        if is_line or self._text.startswith(("<", "\\u003c"), end, self._limit):
             yield from self._check_value(at, ELEMENT_VALUE, random_only=random_only)
-
-    def _find_unquoted(self, at: int, sign: re.Match[str]) -> Iterator[Span]:
-        """Find an unquoted value: a setting, a parameter, prose or code."""
-        is_colon, is_closed = sign["sign"] == ":", sign["closed"]
-        if is_colon and not is_closed and (self._rule.header or self._is_phrase(at)):
-            yield from self._check_value(at, LINE_VALUE)
-            return
-        is_in_query = self._name.character_before in ("?", "&")
-        body = QUERY_VALUE if is_in_query else UNQUOTED_VALUE
-        end = match_end(body, self._text, at, self._end)
-        if _is_unquoted_secret(self._name, at, end, sign):
-            if is_colon and self._rule.kind == "password" and self._name.is_first_on_line:
-                # A password of several words ends with its line, or before a comment.
-                line = self._text[at : match_end(LINE_VALUE, self._text, at, self._end)]
-                end = max(end, at + len(line.partition(" #")[0].rstrip()))
-                body = LINE_VALUE
-            yield self._span(at, end, body)
-
-    def _is_phrase(self, at: int) -> bool:
-        """Return True if a passphrase of several words fills the rest of the line."""
-        if not self._rule.multi_word or not self._name.is_first_on_line:
-            return False
-        return _PHRASE.match(self._text, at, self._end) is not None
 
     def _check_value(
         self,
@@ -356,7 +299,7 @@ class _NamedValueFinder:
         random_only: bool = False,
         multi_word: bool = False,
     ) -> Iterator[Span]:
-        end = match_end(body, self._text, start, self._end)
+        end = match_end(body, self._text, start, self._limit)
         value = self._text[start:end]
         if self._rule.header:
             for part, part_end in find_header_secrets(self._rule.header, value):
@@ -365,81 +308,89 @@ class _NamedValueFinder:
             yield self._span(start, end, body, levels)
 
     def _span(self, start: int, end: int, body: re.Pattern[str], levels: int = 0) -> Span:
-        return self._window.span(start, end, self._rule.kind, self._name.name, body, levels)
+        read_more = self._window.continue_from(end, body)
+        return Span(start, end, self._rule.kind, self._name, levels, read_more)
 
+    # Unquoted values: settings, parameters, prose or code.
 
-# Unquoted values.
+    def _find_unquoted(self, at: int, sign: re.Match[str]) -> Iterator[Span]:
+        is_colon = sign["sign"] == ":"
+        is_phrase = self._rule.multi_word and self._is_first_on_line
+        if (
+            is_colon
+            and not sign["closed"]
+            and (self._rule.header or (is_phrase and _PHRASE.match(self._text, at, self._limit)))
+        ):
+            yield from self._check_value(at, LINE_VALUE)
+            return
+        body = QUERY_VALUE if self._before.endswith(("?", "&")) else UNQUOTED_VALUE
+        end = match_end(body, self._text, at, self._limit)
+        if not self._is_unquoted_secret(self._text[at:end], end, sign):
+            return
+        if is_colon and self._rule.kind == "password" and self._is_first_on_line:
+            # A password of several words ends with its line, or before a comment.
+            line = self._text[at : match_end(LINE_VALUE, self._text, at, self._limit)]
+            end = max(end, at + len(line.partition(" #")[0].rstrip()))
+            body = LINE_VALUE
+        yield self._span(at, end, body)
 
-_CAPITALS = re.compile(r"[A-Z][A-Z0-9]{15,}")
-"""A constant with such a long name would contain a `_`."""
-_TYPE = re.compile(r"[A-Z]\w*(?:Bytes|Config|Env|Field|Key|Secret|Spec|Str|String|Type|Value|Var)")
-"""`API_KEY: SecretStr`"""
-_AFTER_PARAMETER = ("", ";", " ", '"', "\n", "&")
+    def _is_unquoted_secret(self, value: str, end: int, sign: re.Match[str]) -> bool:
+        """Return True if the value that ends at `end`, after the name and `sign`, is a secret."""
+        is_colon = sign["sign"] == ":"
+        is_css_style = self._is_flag and is_colon
+        if not value or value[0] in "{[(<|>" or is_css_style:
+            return False
+        after = self._text[end : min(end + 1, self._limit)]
+        if len(value) < MIN_LENGTH:
+            return self._is_short_password(value, after)
+        if is_colon or sign["closed"]:
+            return self._is_secret_after_colon(value, end, bool(sign["closed"]))
+        if sign["spaces"] or sign["gap"]:
+            return self._is_secret_after_space(value, end)
+        if self._name.isupper() or self._is_flag or self._before.endswith(("?", "&", ";")):
+            return is_secret(value, self._rule)
+        if "." in self._name and (not self._is_first_on_line or any(c in value for c in "(;")):
+            return "(" not in value and is_secret(value, self._rule, random_only=True)
+        is_argument = is_identifier(value) and after in (",", ")")
+        return not is_argument and not is_expression(value) and is_secret(value, self._rule)
 
+    def _is_short_password(self, value: str, after: str) -> bool:
+        """Return True for a password in a connection string, where every length counts."""
+        if self._rule.kind != "password" or self._rule.random_only or is_placeholder(value):
+            return False
+        is_parameter = _CONNECTION_STRING.search(self._before) and after in _AFTER_PARAMETER
+        return self._before.endswith(";") or bool(is_parameter)
 
-def _is_unquoted_secret(name: SecretName, at: int, end: int, sign: re.Match[str]) -> bool:
-    """Return True if the text between `at` and `end`, after the name and `sign`, is a secret."""
-    text, rule = name.window.text, name.rule
-    value, after = text[at:end], text[end : min(end + 1, name.window.end)]
-    is_css_style = name.is_flag and sign["sign"] == ":"
-    if not value or value[0] in "{[(<|>" or is_css_style:
-        return False
-    if len(value) < MIN_LENGTH:
-        return _is_short_password(name, value, after)
-    if sign["closed"] or sign["sign"] == ":":
-        return _is_secret_after_colon(name, at, value, bool(sign["closed"]))
-    if sign["spaces"] or sign["gap"]:
-        return _is_secret_after_space(name, at, value)
-    if name.is_setting:
-        return is_secret(value, rule)
-    if "." in name.name and (not name.is_first_on_line or any(mark in value for mark in "(;")):
-        return "(" not in value and is_secret(value, rule, random_only=True)
-    is_argument = is_identifier(value) and after in (",", ")")
-    return not is_argument and not _is_expression(value) and is_secret(value, rule)
+    def _is_secret_after_colon(self, value: str, end: int, is_closed: bool) -> bool:
+        """`password: swordfish` is a secret if nothing else is on the line; `token: Identifier`
+        is not.
 
+        After a quoted name (JSON), numbers must remain numbers.
+        """
+        if is_closed and is_number(value):
+            return False
+        if value.isdecimal():
+            return is_secret(value, self._rule)
+        if is_random(value):
+            return not is_expression(value) and is_secret(value, self._rule, random_only=True)
+        if self._rule.random_only or not self._is_only_value(end):
+            return False
+        is_setting = (
+            self._name.isupper() and not is_expression(value) and not _TYPE.fullmatch(value)
+        )
+        is_word = self._rule.kind == "password" and value.islower()
+        return (is_word or (is_setting and not is_closed)) and is_secret(value, self._rule)
 
-def _is_secret_after_colon(name: SecretName, at: int, value: str, is_closed: bool) -> bool:
-    """`password: swordfish` is a secret if nothing else is on the line; `token: Identifier` is not.
+    def _is_secret_after_space(self, value: str, end: int) -> bool:
+        """`password = swordfish` in an INI file is a secret, `token = token` is code."""
+        if _CAPITALS.fullmatch(value) and not self._rule.random_only:
+            return is_secret(value, self._rule)
+        if not is_code(value):
+            return is_secret(value, self._rule, random_only=True)
+        is_entry = self._is_only_value(end) and _SECTION.search(self._before)
+        return bool(is_entry) and not is_expression(value) and is_secret(value, self._rule)
 
-    After a quoted name (JSON), numbers must remain numbers.
-    """
-    if is_closed and is_number(value):
-        return False
-    if value.isdecimal():
-        return is_secret(value, name.rule)
-    if is_random(value):
-        return not _is_expression(value) and is_secret(value, name.rule, random_only=True)
-    if not name.is_first_on_line or name.rule.random_only or not _is_last(name, at, value):
-        return False
-    is_setting = name.name.isupper() and not _is_expression(value) and not _TYPE.fullmatch(value)
-    is_word = name.rule.kind == "password" and value.islower()
-    return (is_word or (is_setting and not is_closed)) and is_secret(value, name.rule)
-
-
-def _is_secret_after_space(name: SecretName, at: int, value: str) -> bool:
-    """`password = swordfish` in an INI file is a secret, `token = token` is code."""
-    if _CAPITALS.fullmatch(value) and not name.rule.random_only:
-        return is_secret(value, name.rule)
-    if not is_code(value):
-        return is_secret(value, name.rule, random_only=True)
-    is_line = name.is_first_on_line and _is_last(name, at, value) and name.is_in_section
-    return is_line and not _is_expression(value) and is_secret(value, name.rule)
-
-
-def _is_last(name: SecretName, at: int, value: str) -> bool:
-    """Return True if nothing follows the value on its line."""
-    text, end = name.window.text, at + len(value)
-    return not text[end : match_end(LINE_VALUE, text, end, name.window.end)].strip()
-
-
-def _is_expression(value: str) -> bool:
-    """Return True for code that is more than a name: `get_token()`, `config.token`."""
-    return is_code(value) and not value.isalnum()
-
-
-def _is_short_password(name: SecretName, value: str, after: str) -> bool:
-    """Return True for a password in a connection string, where every length counts."""
-    if name.rule.kind != "password" or name.rule.random_only or is_placeholder(value):
-        return False
-    is_parameter = _CONNECTION_STRING.search(name.text_before) and after in _AFTER_PARAMETER
-    return name.character_before == ";" or bool(is_parameter)
+    def _is_only_value(self, end: int) -> bool:
+        """Return True if the line has nothing before the name, and nothing after the value."""
+        line_end = match_end(LINE_VALUE, self._text, end, self._limit)
+        return self._is_first_on_line and not self._text[end:line_end].strip()

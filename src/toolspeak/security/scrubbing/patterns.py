@@ -81,7 +81,8 @@ def _match_shape(window: Window, start: int) -> Span | None:
     for pattern, shape in _SHAPES:
         match = pattern.match(text, start, end)
         if match and _is_key(shape, match[0]):
-            return window.span(start, match.end(), shape.kind, body=_KEY_BODY)
+            read_more = window.continue_from(match.end(), _KEY_BODY)
+            return Span(start, match.end(), shape.kind, read_more=read_more)
     return None
 
 
@@ -119,8 +120,9 @@ def _pattern_finder(rows: tuple[CuePattern, ...]) -> SpanFinder:
         for pattern, row in compiled:
             match = pattern.match(window.text, window.at, window.end)
             if match and _is_pattern_value(row, match["value"]):
-                body = _KEY_BODY if row.random_only else None
-                yield window.span(*match.span("value"), row.kind, body=body)
+                start, end = match.span("value")
+                read_more = window.continue_from(end, _KEY_BODY) if row.random_only else None
+                yield Span(start, end, row.kind, read_more=read_more)
                 return
 
     return find
@@ -162,12 +164,12 @@ def _block_finder(block: KeyBlock) -> SpanFinder:
     def find(window: Window) -> Iterator[Span]:
         match = opens.match(window.text, window.at, window.end)
         if match:
-            yield Span(match.end(), match.end(), block.kind, is_open=True)
+            yield Span(match.end(), match.end(), block.kind, read_more=_continue_block)
 
     return find
 
 
-def continue_block(text: str, at: int, is_final: bool) -> Continuation:
+def _continue_block(text: str, at: int, is_final: bool) -> Continuation:
     """Read one more word of a block, and the break after it."""
     end = match_end(_BLOCK_WORD, text, at, len(text))
     word = text[at:end]

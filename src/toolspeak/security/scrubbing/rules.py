@@ -227,6 +227,11 @@ def is_code(value: str) -> bool:
     return _CODE.fullmatch(value) is not None
 
 
+def is_expression(value: str) -> bool:
+    """Return True for code that is more than a name: `get_token()`, `config.token`."""
+    return is_code(value) and not value.isalnum()
+
+
 def is_identifier(value: str) -> bool:
     return _IDENTIFIER.fullmatch(value) is not None
 

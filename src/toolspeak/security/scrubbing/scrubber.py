@@ -23,7 +23,6 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from operator import attrgetter
-from re import Pattern
 
 from msgspec import Struct, structs
 
@@ -33,7 +32,6 @@ from .patterns import (
     MIN_LONG_WORD,
     SHAPE_LOOKBEHIND,
     Candidate,
-    continue_block,
     find_candidates,
 )
 from .rules import MIN_LENGTH
@@ -41,9 +39,8 @@ from .vault import SHOWN_CHARACTERS, Secret, Vault
 from .windows import (
     LOOKBEHIND,
     REACH,
-    Continuation,
+    ReadMore,
     Span,
-    continue_value,
     count_characters,
     take_characters,
 )
@@ -99,12 +96,17 @@ class Scrubber:
         self._text = ""
         self._done = 0
         """The text before this position was returned; its end is kept as context."""
-        self._position = _TextPosition()
+        self._dropped = 0
+        """The number of characters before the text."""
+        self._line, self._line_start = 1, 0
         self._candidates: list[Candidate] = []
         self._pending: list[Span] = []
         """Secrets that are found and not yet replaced, in the order of the text."""
-        self._open: _OpenSecret | None = None
-        self._last_finding: SecretFinding | None = None
+        self._read_more: ReadMore | None = None
+        """Reads the rest of the last secret while that is open."""
+        self._open_secret: Secret | None = None
+        """Receives its text, to be added to the vault."""
+        self._open_length = 0
         self._needed = 0
         """The next decision is possible with this much text, or at the end of a line."""
         self._output: list[str] = []
@@ -136,7 +138,7 @@ class Scrubber:
     def _process(self, is_final: bool) -> None:
         self._needed = 0
         self._candidates = find_candidates(self._text, self._done)
-        while self._read_open_secret(is_final) if self._open else self._examine(is_final):
+        while self._read_open_secret(is_final) if self._read_more else self._examine(is_final):
             pass
         self._drop_old_text()
 
@@ -187,7 +189,20 @@ class Scrubber:
     def _emit_until(self, end: int) -> None:
         if end > self._done:
             self._output.append(self._text[self._done : end])
-            self._done = end
+            self._advance(end)
+
+    def _skip_until(self, end: int) -> None:
+        """Leave out the text of the last secret."""
+        self._advance(end)
+        if self.findings:
+            self.findings[-1].end = self._dropped + end
+
+    def _advance(self, end: int) -> None:
+        newlines = self._text.count("\n", self._done, end)
+        if newlines:
+            self._line += newlines
+            self._line_start = self._dropped + self._text.rfind("\n", self._done, end) + 1
+        self._done = end
 
     def _replace_pending(self, limit: int) -> bool:
         """Replace the secrets that begin up to `limit`; return True if one is open."""
@@ -197,58 +212,58 @@ class Scrubber:
                 self._replace(span)
             elif span.end > self._done:
                 # The secret overlaps the previous one, and shares its placeholder.
-                self._open = _OpenSecret(span.body) if span.is_open else None
+                self._read_more, self._open_secret = span.read_more, None
                 self._skip_until(span.end)
-            if self._open:
+            if self._read_more:
                 return True
         return False
 
     def _replace(self, span: Span) -> None:
         self._emit_until(span.start)
-        place = self._position.locate(self._text, span.start)
-        self._last_finding = SecretFinding(span.kind, span.name, *place, place[-1])
-        self.findings.append(self._last_finding)
-        value = self._text[span.start : span.start + 64 if span.is_open else span.end]
-        is_long = span.is_open or count_characters(value) >= MIN_LENGTH
+        offset = self._dropped + span.start
+        column = offset - self._line_start + 1
+        finding = SecretFinding(span.kind, span.name, self._line, column, offset, offset)
+        self.findings.append(finding)
+        value = self._text[span.start : span.start + 64 if span.read_more else span.end]
+        is_long = span.read_more or count_characters(value) >= MIN_LENGTH
         shown = take_characters(value, SHOWN_CHARACTERS) if is_long else ""
-        placeholder, secret = "*[REDACTED]", None
-        if self._vault is not None and span.is_open:
-            secret = Secret(span.kind, span.name, self._source, shown)
-            placeholder = secret.placeholder
-        elif self._vault is not None:
-            value = _unescape_value(value, span.escape_levels)
-            stored = self._vault.store(value, span.kind, span.name, self._source, shown)
-            placeholder = stored.placeholder
-        self._output.append(shown + placeholder)
-        if span.is_open:
-            self._open = _OpenSecret(span.body, secret)
-        else:
+        self._output.append(shown + self._store_secret(span, value, shown))
+        self._read_more = span.read_more
+        if not span.read_more:
             self._skip_until(span.end)
 
-    def _skip_until(self, end: int) -> None:
-        """Leave out the text of a secret."""
-        self._done = end
-        if self._last_finding:
-            self._last_finding.end = self._position.dropped + end
+    def _store_secret(self, span: Span, value: str, shown: str) -> str:
+        """Return the placeholder of a secret; with a vault, one that can be restored."""
+        self._open_secret, self._open_length = None, 0
+        if self._vault is None:
+            return "*[REDACTED]"
+        if span.read_more:
+            self._open_secret = Secret(span.kind, span.name, self._source, shown)
+            return self._open_secret.placeholder
+        value = _unescape_value(value, span.escape_levels)
+        return self._vault.store(value, span.kind, span.name, self._source, shown).placeholder
 
     def _read_open_secret(self, is_final: bool) -> bool:
         """Read more of an open secret; return False if more of it must arrive first."""
-        assert self._open
-        opened, before = self._open, self._done
-        more = opened.read_more(self._text, self._done, is_final)
+        assert self._read_more
+        before = self._done
+        more = self._read_more(self._text, self._done, is_final)
         self._output.append(more.kept_text)
         self._skip_until(more.end)
+        self._open_length += len(more.secret)
+        if self._open_secret and self._open_length < _MAX_SECRET:
+            self._open_secret.extend(more.secret)
         if more.is_over:
-            self._open = None
-            if self._vault is not None and opened.secret and opened.length < _MAX_SECRET:
-                self._vault.add(opened.secret, "".join(opened.parts))
+            self._read_more = None
+            if self._vault is not None and self._open_secret and self._open_length < _MAX_SECRET:
+                self._vault.add(self._open_secret)
         return more.is_over or more.end > before
 
     def _drop_old_text(self) -> None:
         """Drop the text that is no longer needed as context."""
         dropped = self._done - LOOKBEHIND
         if dropped > LOOKBEHIND:
-            self._position.drop(self._text, dropped)
+            self._dropped += dropped
             self._text = self._text[dropped:]
             self._done = LOOKBEHIND
             self._needed = max(0, self._needed - dropped)
@@ -256,57 +271,6 @@ class Scrubber:
                 structs.replace(span, start=span.start - dropped, end=span.end - dropped)
                 for span in self._pending
             ]
-
-
-class _OpenSecret(Struct):
-    """A secret whose end has not been found yet."""
-
-    body: Pattern[str] | None
-    secret: Secret | None = None
-    """To be added to the vault with its value."""
-    parts: list[str] = []
-    length: int = 0
-
-    def read_more(self, text: str, at: int, is_final: bool) -> Continuation:
-        if self.body:
-            more = continue_value(self.body, text, at, is_final)
-        else:
-            more = continue_block(text, at, is_final)
-        if self.secret and self.length < _MAX_SECRET:
-            self.parts.append(more.secret)
-            self.length += len(more.secret)
-        return more
-
-
-class _TextPosition:
-    """Counts the lines and characters of a text that is dropped from its start on."""
-
-    def __init__(self) -> None:
-        self.dropped = 0
-        self._line = 1
-        self._line_start = 0
-        self._counted = 0
-        """The lines of the whole text are counted up to this offset."""
-
-    def locate(self, text: str, at: int) -> tuple[int, int, int]:
-        """Return the line, the column and the offset of a position in the rest of the text."""
-        self._count_lines(text, at)
-        offset = self.dropped + at
-        return self._line, offset - self._line_start + 1, offset
-
-    def drop(self, text: str, end: int) -> None:
-        """Record that `text` loses its first `end` characters."""
-        self._count_lines(text, end)
-        self.dropped += end
-
-    def _count_lines(self, text: str, end: int) -> None:
-        start = self._counted - self.dropped
-        if end > start:
-            lines = text.count("\n", start, end)
-            self._counted = self.dropped + end
-            if lines:
-                self._line += lines
-                self._line_start = self.dropped + text.rfind("\n", start, end) + 1
 
 
 def _unescape_value(value: str, levels: int) -> str:

@@ -32,14 +32,14 @@ _MAX_QUOTED = 200
 class Secret:
     """A stored secret. Only `reveal` returns its value."""
 
-    __slots__ = ("_value", "kind", "name", "placeholder", "shown", "source")
+    __slots__ = ("_parts", "kind", "name", "placeholder", "shown", "source")
 
-    def __init__(self, kind: str, name: str, source: str, shown: str) -> None:
+    def __init__(self, kind: str, name: str, source: str, shown: str, value: str = "") -> None:
         self.kind, self.name, self.source = kind, name, source
         self.shown = shown
         """The part of the secret that precedes its placeholder."""
         self.placeholder = f"*[REDACTED:{secrets.token_hex(8)}]"
-        self._value = ""
+        self._parts = [value]
 
     def __repr__(self) -> str:
         return f"Secret(kind={self.kind!r}, name={self.name!r}, source={self.source!r})"
@@ -48,10 +48,11 @@ class Secret:
         raise TypeError("a secret cannot be pickled or copied")
 
     def reveal(self) -> str:
-        return self._value
+        return "".join(self._parts)
 
-    def set_value(self, value: str) -> None:
-        self._value = value
+    def extend(self, value: str) -> None:
+        """Add more of a secret that is still arriving."""
+        self._parts.append(value)
 
 
 class SecretUse(Struct, frozen=True):
@@ -97,13 +98,12 @@ class Vault:
         """Store a secret, or return the one that was stored before."""
         key = (value, kind, name, source, shown)
         if key not in self._by_value:
-            self._by_value[key] = Secret(kind, name, source, shown)
-            self.add(self._by_value[key], value)
+            self._by_value[key] = Secret(kind, name, source, shown, value)
+            self.add(self._by_value[key])
         return self._by_value[key]
 
-    def add(self, secret: Secret, value: str) -> None:
+    def add(self, secret: Secret) -> None:
         """Add a secret whose placeholder was returned before its value was complete."""
-        secret.set_value(value)
         self._by_placeholder[secret.placeholder] = secret
 
     def find_uses(self, arguments: Any) -> list[SecretUse]:

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import math
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -27,6 +29,20 @@ LOOKAHEAD = 80
 """The most characters that a unit of a value looks ahead."""
 
 
+class Continuation(NamedTuple):
+    """More of a secret that is longer than its window."""
+
+    end: int
+    secret: str
+    is_over: bool = False
+    kept_text: str = ""
+    """Text between the parts of the secret that is kept."""
+
+
+ReadMore = Callable[[str, int, bool], Continuation]
+"""Reads more of a secret from a position of the text, which may be final."""
+
+
 class Span(Struct, frozen=True):
     """The position of a secret in a text."""
 
@@ -34,12 +50,10 @@ class Span(Struct, frozen=True):
     end: int
     kind: str
     name: str = ""
-    body: re.Pattern[str] | None = None
-    """Matches more of the value; None for a block of lines."""
     escape_levels: int = 0
     """The number of times the value was escaped."""
-    is_open: bool = False
-    """The secret may continue behind the window."""
+    read_more: ReadMore | None = None
+    """Set if the secret may continue behind the window."""
 
 
 class Window(Struct, frozen=True):
@@ -51,32 +65,14 @@ class Window(Struct, frozen=True):
     is_cut: bool = False
     """The line is longer, so a value that ends with the window may continue."""
 
-    def span(
-        self,
-        start: int,
-        end: int,
-        kind: str,
-        name: str = "",
-        body: re.Pattern[str] | None = None,
-        escape_levels: int = 0,
-    ) -> Span:
-        """Return the span of a value, which is open if it reaches the end of a cut window."""
-        is_open = body is not None and self.is_cut and end > self.end - LOOKAHEAD
-        return Span(start, end, kind, name, body, escape_levels, is_open)
+    def continue_from(self, end: int, body: re.Pattern[str]) -> ReadMore | None:
+        """Return how to read on if a value with this body, which ends here, may be longer."""
+        return (
+            partial(_continue_value, body) if self.is_cut and end > self.end - LOOKAHEAD else None
+        )
 
 
-class Continuation(Struct, frozen=True):
-    """More of an open secret."""
-
-    end: int
-    secret: str
-    is_over: bool = False
-    kept_text: str = ""
-    """Text between the parts of the secret that is kept."""
-
-
-def continue_value(body: re.Pattern[str], text: str, at: int, is_final: bool) -> Continuation:
-    """Read more of a value that is longer than its window."""
+def _continue_value(body: re.Pattern[str], text: str, at: int, is_final: bool) -> Continuation:
     end = match_end(body, text, at, len(text))
     is_over = is_final or end < len(text) - LOOKAHEAD
     if not is_over:

@@ -15,12 +15,11 @@ from typing import Literal
 from .language import (
     Language,
     WordMatches,
-    all_topics,
-    english_vocabulary,
     load_languages,
     normalize_case,
     normalize_words,
     remove_quotations,
+    split_list,
     split_sentences,
     split_words,
     strip_punctuation,
@@ -46,9 +45,10 @@ class Sentence:
     @cached_property
     def _matches(self) -> WordMatches:
         found = [pair for one in self._languages for pair in one.vocabulary.find(self.text)]
-        if all(language.code != "en" for language in self._languages):
-            topics = all_topics()
-            found += [pair for pair in english_vocabulary().find(self.text) if pair[1] in topics]
+        english = load_languages()["en"]
+        if english not in self._languages:
+            in_english = english.vocabulary.find(self.text)
+            found += [pair for pair in in_english if pair[1] in english.topics]
         return found
 
     def list_names(self, start: int = 0, end: int | None = None) -> set[str]:
@@ -132,7 +132,7 @@ def _find_denial(language: Language, sentence: str) -> re.Match[str] | None:
     """Return the first denial that is not an opinion (`I can't recommend it enough`)."""
     for denial in language.denial.finditer(sentence):
         nearby = sentence[denial.start() : denial.end() + _OPINION_REACH]
-        if not language.opinions.find(f" {nearby} "):
+        if not language.opinion_words.find(f" {nearby} "):
             return denial
     return None
 
@@ -202,7 +202,8 @@ def _classify_opening(sentence: str, is_complete: bool) -> OpeningState:
 
 @cache
 def _openings() -> tuple[str, ...]:
-    return tuple(word for language in load_languages().values() for word in language.openings)
+    lists = [split_list(language.openings) for language in load_languages().values()]
+    return tuple(word.replace("$", " ") for words in lists for word in words)
 
 
 @cache

@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -24,14 +24,13 @@ from .claims import Claim, Sentence, find_claims
 from .language import (
     Language,
     all_topics,
-    english_vocabulary,
     load_languages,
     normalize,
     normalize_case,
     normalize_words,
     remove_quotations,
+    split_list,
     split_sentences,
-    words_in_all_languages,
 )
 
 _STAGE_DIRECTION = re.compile(r"\s*\*(?![*\s])")
@@ -86,7 +85,7 @@ def find_refusal(
 
 def _is_not_refusal(claim: Claim, sentences: list[str], wanted: set[str]) -> bool:
     """Return True for a requested text, a letter, an explanation, or a step before a call."""
-    is_letter = normalize_words(sentences[0]).startswith(_salutations())
+    is_letter = normalize_words(sentences[0])[1:].startswith(_words_in("salutation"))
     if not wanted.isdisjoint({"writing_task", "forbids_tools"}) or is_letter:
         return True
     for signals in (claim.signals, claim.next_sentence.list_names()):
@@ -176,9 +175,9 @@ def _asks_back(claim: Claim, text: str) -> bool:
 
 def _describes_tools(claim: Claim, sentences: list[str], tools: Sequence[Tool]) -> bool:
     """Return True if the reply says what it can do: `I can only look up flights`."""
-    words = _words_for_only(claim.languages)
+    hints = _words_in("only", claim.languages) + _words_in("just", claim.languages)
     for text in sentences:
-        if not any(word in text for word in words):
+        if not any(hint.strip() in text for hint in hints):
             continue
         for part in Sentence(normalize_words(text), claim.languages).split_at_commas():
             signals = part.list_names()
@@ -193,22 +192,19 @@ def _describes_tools(claim: Claim, sentences: list[str], tools: Sequence[Tool]) 
     return False
 
 
-@cache
-def _words_for_only(languages: tuple[Language, ...]) -> tuple[str, ...]:
-    lists = (language.words_in(name) for language in languages for name in ("only", "just"))
-    return tuple(word.strip("*$") for words in lists for word in words)
-
-
 def _asks_for_translation(question: str, tool: Tool) -> bool:
     """Return True if the words of the reply may be a translation of somebody else's."""
     if "translate" in _purpose_of(tool).topics:
         return False
-    return any(word in question for word in words_in_all_languages("translate"))
+    return any(word in question for word in _words_in("translate"))
 
 
 @cache
-def _salutations() -> tuple[str, ...]:
-    return tuple(f" {word}" for word in words_in_all_languages("salutation"))
+def _words_in(name: str, languages: tuple[Language, ...] = ()) -> tuple[str, ...]:
+    """Return the words of one list of signals or topics in these languages, or in all."""
+    tables = [one.signals | one.topics for one in languages or load_languages().values()]
+    words = (word for table in tables for word in split_list(table.get(name, "")))
+    return tuple(word.strip("*").replace("$", " ") for word in words)
 
 
 # Tools: their topics, and the tool that a claim is about.
@@ -232,8 +228,7 @@ class ToolKnowledge(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _load_knowledge() -> ToolKnowledge:
-    folder = resources.files("toolspeak").joinpath("security", "refusals")
-    table = tomllib.loads(folder.joinpath("tools.toml").read_text("utf-8"))
+    table = tomllib.loads(Path(__file__).with_name("tools.toml").read_text("utf-8"))
     table["common_words"] = table["common_words"].split()
     return msgspec.convert(table, ToolKnowledge)
 
@@ -252,8 +247,10 @@ def _purpose_of(tool: Tool) -> ToolPurpose:
     knowledge = _load_knowledge()
     name = normalize(_CAMEL.sub(" ", tool.name).replace("_", " ")).strip()
     description = normalize(tool.description)
-    in_name = _list_names(f" {name} ", description.isascii())
-    in_description = _list_names(description, description.isascii())
+    every = load_languages()
+    languages = (every["en"],) if description.isascii() else tuple(every.values())
+    in_name = Sentence(f" {name} ", languages).list_names()
+    in_description = Sentence(description, languages).list_names()
     topics = (in_name & all_topics()) or (in_description & all_topics())
     if any(verb in name for verb in knowledge.compute_verbs):
         topics &= {"maths"}
@@ -261,12 +258,6 @@ def _purpose_of(tool: Tool) -> ToolPurpose:
         f" {verb}" in f" {name} {description}" for verb in knowledge.change_verbs
     )
     return ToolPurpose(name, knowledge.add_implied(topics), changes_something, _stems(name))
-
-
-def _list_names(text: str, is_english: bool) -> set[str]:
-    every = load_languages().values()
-    vocabularies = [english_vocabulary()] if is_english else [one.vocabulary for one in every]
-    return {name for vocabulary in vocabularies for _, name in vocabulary.find(text)}
 
 
 def _stems(text: str) -> set[str]:

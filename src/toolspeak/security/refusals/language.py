@@ -24,29 +24,13 @@ from __future__ import annotations
 import re
 import tomllib
 from functools import cache, cached_property
-from importlib import resources
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 WordMatches = list[tuple[int, str]]
 """The position of each matched word, and the name of its list."""
-
-
-class LanguageTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of a language's file."""
-
-    cues: str
-    openings: str
-    denials: tuple[str, ...]
-    signals: dict[str, str]
-    topics: dict[str, str]
-    opinions: str = ""
-    letters: str = ""
-    speakers: str = ""
-    parts: dict[str, tuple[str, ...]] = {}
-    spaced: bool = True
-    needs_speaker: bool = False
 
 
 class Vocabulary:
@@ -79,79 +63,69 @@ class Vocabulary:
         return found
 
 
-class Language:
-    """A language's table, prepared for searches."""
+class Language(Struct, frozen=True, forbid_unknown_fields=True, dict=True, eq=False):
+    """The words of one language, as its file lists them."""
 
-    def __init__(self, code: str, table: LanguageTable) -> None:
-        cues = split_list(table.cues)
-        self.code = code
-        self.needs_speaker = table.needs_speaker
-        self.openings = tuple(word.replace("$", " ") for word in split_list(table.openings))
-        self._letters = table.letters
-        self._speakers = frozenset(split_list(table.speakers))
-        self._cue_words = frozenset(cue for cue in cues if not cue.startswith("*"))
-        self._cue_parts = tuple(cue[1:] for cue in cues if cue.startswith("*"))
-        self._table = table
+    code: str
+    cues: str
+    openings: str
+    denials: tuple[str, ...]
+    signals: dict[str, str]
+    topics: dict[str, str]
+    opinions: str = ""
+    letters: str = ""
+    speakers: str = ""
+    parts: dict[str, tuple[str, ...]] = {}
+    spaced: bool = True
+    needs_speaker: bool = False
 
     def may_deny(self, text: str, words: set[str]) -> bool:
         """Return False if a text of these words contains no denial in this language."""
-        if self._letters and not any(letter in text for letter in self._letters):
+        if self.letters and not any(letter in text for letter in self.letters):
             return False
         if self._speakers and self._speakers.isdisjoint(words):
             return False
-        has_word = not self._cue_words.isdisjoint(words)
-        return has_word or any(part in text for part in self._cue_parts)
+        return not self._cues.isdisjoint(words) or any(part in text for part in self._cue_parts)
+
+    @cached_property
+    def _speakers(self) -> frozenset[str]:
+        return frozenset(split_list(self.speakers))
+
+    @cached_property
+    def _cues(self) -> frozenset[str]:
+        return frozenset(split_list(self.cues))
+
+    @cached_property
+    def _cue_parts(self) -> tuple[str, ...]:
+        return tuple(cue[1:] for cue in self._cues if cue.startswith("*"))
 
     @cached_property
     def denial(self) -> re.Pattern[str]:
-        pattern = "|".join(self._table.denials)
-        for name, parts in self._table.parts.items():
+        pattern = "|".join(self.denials)
+        for name, parts in self.parts.items():
             pattern = pattern.replace(f"{{{name}}}", f"(?:{'|'.join(parts)})")
-        return re.compile(rf"(?<!\w)(?:{pattern})" if self._table.spaced else pattern)
+        return re.compile(rf"(?<!\w)(?:{pattern})" if self.spaced else pattern)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        return Vocabulary(self._table.signals | self._table.topics, self._table.spaced)
+        return Vocabulary(self.signals | self.topics, self.spaced)
 
     @cached_property
-    def opinions(self) -> Vocabulary:
-        return Vocabulary({"opinion": self._table.opinions}, self._table.spaced)
-
-    @property
-    def topics(self) -> frozenset[str]:
-        return frozenset(self._table.topics)
-
-    def words_in(self, name: str) -> list[str]:
-        """Return the words of one list of signals or topics."""
-        return split_list((self._table.signals | self._table.topics).get(name, ""))
+    def opinion_words(self) -> Vocabulary:
+        return Vocabulary({"opinion": self.opinions}, self.spaced)
 
 
 @cache
 def load_languages() -> dict[str, Language]:
     """Load all languages by their codes."""
-    folder = resources.files("toolspeak").joinpath("security", "refusals", "languages")
-    texts = {file.name: file.read_text("utf-8") for file in folder.iterdir()}
-    tables = {
-        name.removesuffix(".toml"): msgspec.convert(tomllib.loads(text), LanguageTable)
-        for name, text in sorted(texts.items())
-    }
-    return {code: Language(code, table) for code, table in tables.items()}
-
-
-@cache
-def english_vocabulary() -> Vocabulary:
-    """Return the vocabulary for names of files and tools, which are English everywhere."""
-    return load_languages()["en"].vocabulary
+    files = sorted(Path(__file__).with_name("languages").glob("*.toml"))
+    tables = {file.stem: tomllib.loads(file.read_text("utf-8")) for file in files}
+    return {code: msgspec.convert({"code": code, **tables[code]}, Language) for code in tables}
 
 
 @cache
 def all_topics() -> frozenset[str]:
     return frozenset(name for language in load_languages().values() for name in language.topics)
-
-
-@cache
-def words_in_all_languages(name: str) -> tuple[str, ...]:
-    return tuple(word for language in load_languages().values() for word in language.words_in(name))
 
 
 def split_list(words: str) -> list[str]:

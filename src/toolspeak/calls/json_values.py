@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -183,3 +183,16 @@ def iter_strings(value: Any) -> Iterator[str]:
             pending.extend(reversed(list(item.values())))
         elif isinstance(item, (list, tuple)):
             pending.extend(reversed(item))
+
+
+def map_strings(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a decoded value with all its strings changed, also the keys."""
+    match value:
+        case str():
+            return change(value)
+        case Mapping():
+            return {change(key): map_strings(item, change) for key, item in value.items()}
+        case list() | tuple():
+            return [map_strings(item, change) for item in value]
+        case _:
+            return value

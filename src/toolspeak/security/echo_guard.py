@@ -51,19 +51,23 @@ class EchoGuard:
     def __call__(self, name: str, arguments: Mapping[str, Any], raw: str) -> bool:
         """Return True if untrusted text contains the call, or its source text, and the user's
         messages do not."""
-        untrusted, requested = self._text_groups
-        if untrusted.is_empty:
-            return False
         call = _CheckedCall(name, arguments, raw)
-        return untrusted.contains(call) and not requested.contains(call)
+        untrusted, requested = self._texts
+        return _contain(untrusted, call) and not _contain(requested, call)
 
     @cached_property
-    def _text_groups(self) -> tuple[_TextGroup, _TextGroup]:
+    def _texts(self) -> tuple[list[_DecodedText], list[_DecodedText]]:
+        """The untrusted texts, and the user's requests."""
         untrusted, requested = list(self._untrusted), list[str]()
         for turn in self._user_turns:
             for is_result, text in self._split_turn(turn):
                 (untrusted if is_result else requested).append(text)
-        return _TextGroup(untrusted, self._calls_in), _TextGroup(requested, self._calls_in)
+        return self._decode(untrusted), self._decode(requested)
+
+    def _decode(self, texts: list[str]) -> list[_DecodedText]:
+        joined = ["".join(texts), "\n".join(texts)] if len(texts) > 1 else []
+        decodings = (decoding for text in (*texts, *joined) for decoding in decode_layers(text))
+        return [_DecodedText(text, self._calls_in) for text in dict.fromkeys(decodings)]
 
     def _split_turn(self, turn: UserTurn) -> Iterable[tuple[bool, str]]:
         """Split a user's turn into tool results and requests.
@@ -76,29 +80,11 @@ class EchoGuard:
         return [(self._makes_calls(turn.reply), turn.text)]
 
 
-class _TextGroup:
-    """All untrusted texts, or all requests of the user."""
-
-    def __init__(self, texts: list[str], calls_in: Callable[[str], Iterable[CallKey]]) -> None:
-        self._texts = texts
-        self._calls_in = calls_in
-
-    @property
-    def is_empty(self) -> bool:
-        return not any(self._texts)
-
-    @cached_property
-    def _decoded_texts(self) -> list[_DecodedText]:
-        texts = self._texts
-        joined = ["".join(texts), "\n".join(texts)] if len(texts) > 1 else []
-        decodings = (decoding for text in (*texts, *joined) for decoding in decode_layers(text))
-        return [_DecodedText(text, self._calls_in) for text in dict.fromkeys(decodings)]
-
-    def contains(self, call: _CheckedCall) -> bool:
-        # All source texts first: that is cheap, and parsing is not.
-        return any(text.contains_source(call) for text in self._decoded_texts) or any(
-            text.contains_call(call) for text in self._decoded_texts
-        )
+def _contain(texts: list[_DecodedText], call: _CheckedCall) -> bool:
+    # All source texts first: that is cheap, and parsing is not.
+    return any(text.contains_source(call) for text in texts) or any(
+        text.contains_call(call) for text in texts
+    )
 
 
 class _CheckedCall:

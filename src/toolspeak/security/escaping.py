@@ -9,13 +9,13 @@ receives.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from ..calls.json_values import iter_strings
+from ..calls.json_values import iter_strings, map_strings
 from ..dialects.markers import EVERY_DIALECT, marker_table_for
 from ..dialects.template import END_OF_TURN_TOKENS, LLAMA_END_TOKENS
 from ..errors import WireError
@@ -44,19 +44,7 @@ class Escaper(Struct, frozen=True):
 
     def unescape_value(self, value: Any) -> Any:
         """Unescape all strings in a decoded JSON value."""
-        if not self.character:
-            return value
-        match value:
-            case str():
-                return self.unescape(value)
-            case Mapping():
-                return {
-                    self.unescape(key): self.unescape_value(item) for key, item in value.items()
-                }
-            case list():
-                return [self.unescape_value(item) for item in value]
-            case _:
-                return value
+        return map_strings(value, self.unescape) if self.character else value
 
 
 NO_ESCAPER = Escaper()

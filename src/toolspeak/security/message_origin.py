@@ -14,18 +14,16 @@ from typing import Any, Literal, NamedTuple
 from ..calls.json_values import iter_strings
 from ..dialects.catalog import ALL_DIALECTS
 from ..errors import UsageError
-from ..types import Document, Message, Text, ToolResult
+from ..types import Document, Message, Part, Text, ToolResult
 
 GENERATED_KEY = "~by"
 """A key in a message's `extra`: Toolspeak generated the message, which is neither side's."""
 
-_MODEL_ROLES = frozenset({"assistant", "model", "ai"})
-_TRUSTED_ROLES = _MODEL_ROLES | {"system", "developer"}
-"""Roles whose text is neither a request nor untrusted."""
 _ROLES_AFTER_REPLY = frozenset({"user", "system", "developer"})
 """Between a model's reply and the user's turn, these roles may speak."""
 _TEXT_TYPES = frozenset({None, "text", "input_text", "output_text"})
 _MEDIA_TYPES = frozenset({"image", "image_url", "input_image", "input_audio", "audio", "video"})
+_RESULT_KEYS = {"functionResponse", "function_response"}
 _UNTRUSTED_TYPE = re.compile(r"result|output|document|file|resource|response")
 _CONVERSATION_FIELDS = ("messages", "input", "contents")
 """The field of a request with the conversation: OpenAI Chat and Anthropic, Responses, Gemini."""
@@ -37,8 +35,15 @@ class UserTurn(NamedTuple):
     """The model's reply before this turn, with only users' turns in between."""
 
 
-Origin = Literal["user", "model", "untrusted"]
+Origin = Literal["user", "model", "operator", "untrusted"]
 OriginTexts = Iterator[tuple[Origin, str]]
+
+_ORIGINS: Mapping[Any, Origin] = {
+    "user": "user",
+    **dict.fromkeys(("assistant", "model", "ai"), "model"),
+    **dict.fromkeys(("system", "developer"), "operator"),
+}
+"""The origin of a role's text; other roles are untrusted."""
 
 
 def split_by_origin(context: Any) -> tuple[list[str], list[UserTurn]]:
@@ -53,7 +58,7 @@ def split_by_origin(context: Any) -> tuple[list[str], list[UserTurn]]:
                 model_texts.append(text)
             elif origin == "user":
                 user_turns.append(UserTurn(text, reply))
-            else:
+            elif origin == "untrusted":
                 untrusted.append(text)
         continues = _role_of(message) in _ROLES_AFTER_REPLY
         reply = "\n".join(model_texts) or (reply if continues else "")
@@ -85,9 +90,7 @@ def _list_messages(context: Any) -> Iterable[Any]:
 def _messages_of_request(request: Mapping[str, Any]) -> list[Any] | None:
     """Return the messages of a request body; those without a role are the user's."""
     messages = next((request[key] for key in _CONVERSATION_FIELDS if request.get(key)), None)
-    if isinstance(messages, str):
-        messages = [{"role": "user", "content": messages}]
-    elif isinstance(messages, Mapping):
+    if isinstance(messages, (str, Mapping)):
         messages = [messages]
     if not isinstance(messages, (list, tuple)):
         return None
@@ -118,12 +121,9 @@ def _message_texts(message: Any, index: int) -> OriginTexts:
             return
         case Message():
             for part in message.parts:
-                if isinstance(part, (ToolResult, Document)):
-                    yield from _part_texts(part)
-                elif isinstance(part, Text):
-                    yield from _text_of_role(part.text, message.role)
+                yield from _part_texts(part, _ORIGINS.get(message.role, "untrusted"))
         case ToolResult() | Document():
-            yield from _part_texts(message)
+            yield from _part_texts(message, "untrusted")
         case Mapping():
             yield from _mapping_texts(message)
         case _:
@@ -131,13 +131,18 @@ def _message_texts(message: Any, index: int) -> OriginTexts:
             raise UsageError(f"Expected a message, got `{kind}` - at `$.context[{index}]`")
 
 
-def _part_texts(part: ToolResult | Document) -> OriginTexts:
-    """Yield the text of a result or document, and the titles of documents."""
-    yield "untrusted", part.text
-    documents = (part,) if isinstance(part, Document) else part.content
-    for document in documents if not isinstance(documents, str) else ():
-        if isinstance(document, Document) and document.title:
-            yield "untrusted", document.title
+def _part_texts(part: Part, origin: Origin) -> OriginTexts:
+    """Yield the text of a part, and the titles of documents."""
+    match part:
+        case Text():
+            yield origin, part.text
+        case Document() | ToolResult():
+            yield "untrusted", part.text
+            inside = (part,) if isinstance(part, Document) else part.content
+            titles = [one.title for one in inside if isinstance(one, Document) and one.title]
+            yield from _untrusted_strings(titles)
+        case _:
+            pass
 
 
 def _mapping_texts(message: Mapping[str, Any]) -> OriginTexts:
@@ -145,14 +150,13 @@ def _mapping_texts(message: Mapping[str, Any]) -> OriginTexts:
     if role is None and "type" in message:
         yield from _item_texts(message)
         return
+    origin = _ORIGINS.get(str(role), "untrusted")
     content = message.get("content", message.get("parts"))
-    if role not in (*_TRUSTED_ROLES, "user"):
+    if origin == "untrusted":
         yield from _untrusted_strings(content)
-    elif isinstance(content, str):
-        yield from _text_of_role(content, str(role))
-    elif isinstance(content, list):
-        for block in content:
-            yield from _block_texts(block, str(role))
+        return
+    for block in content if isinstance(content, list) else [content]:
+        yield from _block_texts(block, origin)
 
 
 def _item_texts(item: Mapping[str, Any]) -> OriginTexts:
@@ -165,34 +169,22 @@ def _item_texts(item: Mapping[str, Any]) -> OriginTexts:
     yield from _untrusted_strings(values)
 
 
-def _block_texts(block: Any, role: str) -> OriginTexts:
+def _block_texts(block: Any, origin: Origin) -> OriginTexts:
     """Yield the text of a content block: the speaker's own, or untrusted."""
     if isinstance(block, str):
         block = {"text": block}
     if not isinstance(block, Mapping):
         return
     kind = block.get("type")
-    is_text = kind in _TEXT_TYPES and isinstance(block.get("text"), str)
-    is_result = _UNTRUSTED_TYPE.search(str(kind)) or "functionResponse" in block
-    if is_text:
-        yield from _text_of_role(block["text"], role)
-    elif kind in _MEDIA_TYPES:
-        return
-    elif role == "user" or is_result or "function_response" in block:
+    is_result = _UNTRUSTED_TYPE.search(str(kind)) or _RESULT_KEYS & block.keys()
+    if kind in _TEXT_TYPES and isinstance(block.get("text"), str):
+        yield origin, block["text"]
+    elif kind not in _MEDIA_TYPES and (origin == "user" or is_result):
         yield from _untrusted_strings(block)
 
 
 def _untrusted_strings(value: Any) -> OriginTexts:
     for text in iter_strings(value):
-        yield "untrusted", text
-
-
-def _text_of_role(text: str, role: str) -> OriginTexts:
-    if role == "user":
-        yield "user", text
-    elif role in _MODEL_ROLES:
-        yield "model", text
-    elif role not in _TRUSTED_ROLES:
         yield "untrusted", text
 
 
@@ -227,17 +219,15 @@ def split_results(text: str) -> Iterator[tuple[bool, str]]:
     yield False, text[at:]
 
 
-def _result_spans() -> Iterator[tuple[str, str]]:
-    """Yield a pattern for the start of a result, and its closing marker or ""."""
+def _result_templates() -> Iterator[tuple[str, str]]:
+    """Yield the templates of results, as the parts before and after the content."""
     for dialect in ALL_DIALECTS:
-        one, _, after = dialect.result_template.partition("$content")
-        yield _opener_pattern(one), _closing_marker(after.removeprefix("_json"))
+        before, _, after = dialect.result_template.partition("$content")
+        yield before, after.removeprefix("_json")
         before, _, after = dialect.results_template.partition("$results")
-        yield _opener_pattern(before), _closing_marker(after)
-        for opener, closer in dialect.result_spans:
-            yield _opener_pattern(opener), _closing_marker(closer)
-    for opener, closer in _OTHER_SPANS:
-        yield _opener_pattern(opener), _closing_marker(closer)
+        yield before, after
+        yield from dialect.result_spans
+    yield from _OTHER_SPANS
 
 
 def _opener_pattern(before: str) -> str:
@@ -262,11 +252,12 @@ def _closing_marker(after: str) -> str:
 def _closers_by_opener() -> dict[str, tuple[str, ...]]:
     """Map each opener to its closing markers; those at the start of a line come last."""
     table: dict[str, dict[str, None]] = {}
-    spans = sorted(_result_spans(), key=lambda span: span[0].startswith(_LINE_START))
-    for opener, closer in spans:
-        if opener:
+    for before, after in _result_templates():
+        closer = _closing_marker(after)
+        if opener := _opener_pattern(before):
             table.setdefault(opener, {}).update({closer: None} if closer else {})
-    return {opener: tuple(closers) for opener, closers in table.items()}
+    openers = sorted(table, key=lambda opener: opener.startswith(_LINE_START))
+    return {opener: tuple(table[opener]) for opener in openers}
 
 
 def _compile_openers(openers: Iterable[str]) -> re.Pattern[str]:

@@ -23,6 +23,8 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
+from ...calls.json_values import map_strings
+
 SHOWN_CHARACTERS = 4
 """The first characters of a secret are kept, to tell which one it was."""
 _PLACEHOLDER = re.compile(r"\*\[REDACTED:([0-9a-f]{16})\]")
@@ -117,13 +119,7 @@ class Vault:
 
     def restore(self, arguments: Any) -> Any:
         """Return the arguments with secrets for placeholders. Ask for approval before."""
-        if isinstance(arguments, str):
-            return self._restore_text(arguments)
-        if isinstance(arguments, dict):
-            return {self.restore(key): self.restore(item) for key, item in arguments.items()}
-        if isinstance(arguments, (list, tuple)):
-            return [self.restore(item) for item in arguments]
-        return arguments
+        return map_strings(arguments, self._restore_text)
 
     def _restore_text(self, text: str) -> str:
         parts: list[str] = []

@@ -44,25 +44,34 @@ class EchoGuard:
         calls_in: Callable[[str], Iterable[CallKey]],
         makes_calls: Callable[[str], bool],
     ) -> None:
-        self._untrusted, self._user_turns = split_by_origin(context)
+        self._outside_texts, self._user_turns = split_by_origin(context)
         self._calls_in = calls_in
         self._makes_calls = makes_calls
 
     def __call__(self, name: str, arguments: Mapping[str, Any], raw: str) -> bool:
         """Return True if untrusted text contains the call, or its source text, and the user's
         messages do not."""
+        if not any(self._texts[0]):
+            return False
         call = _CheckedCall(name, arguments, raw)
-        untrusted, requested = self._texts
-        return _contain(untrusted, call) and not _contain(requested, call)
+        return _contain(self._untrusted, call) and not _contain(self._requested, call)
 
     @cached_property
-    def _texts(self) -> tuple[list[_DecodedText], list[_DecodedText]]:
+    def _texts(self) -> tuple[list[str], list[str]]:
         """The untrusted texts, and the user's requests."""
-        untrusted, requested = list(self._untrusted), list[str]()
+        untrusted, requested = list(self._outside_texts), list[str]()
         for turn in self._user_turns:
             for is_result, text in self._split_turn(turn):
                 (untrusted if is_result else requested).append(text)
-        return self._decode(untrusted), self._decode(requested)
+        return untrusted, requested
+
+    @cached_property
+    def _untrusted(self) -> list[_DecodedText]:
+        return self._decode(self._texts[0])
+
+    @cached_property
+    def _requested(self) -> list[_DecodedText]:
+        return self._decode(self._texts[1])
 
     def _decode(self, texts: list[str]) -> list[_DecodedText]:
         joined = ["".join(texts), "\n".join(texts)] if len(texts) > 1 else []

@@ -38,28 +38,25 @@ SHAPE_LOOKBEHIND = 24
 """A key may begin this many characters before its long word: `SG.`, `12345678:`."""
 _REPEATED_SUFFIX = 8
 """A key does not end with this many equal characters: `ghp_xxxxxxxx` is a placeholder."""
-_JOINTS = frozenset("\\%.:/~")
+_JOINTS = frozenset(".:/~")
+"""A long word after one of these may be a later part of a key."""
 _PART_START = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9]|(?<=bot)\d")
-_ESCAPE = re.compile(r"[nrtbf]|u[0-9a-fA-F]{4}")
-_DASHES = re.compile(r"[-_]{0,8}")
+_SEPARATORS = re.compile(r"[-_]{0,8}")
 _KEY_BODY = re.compile(r"[A-Za-z0-9_.+/=~-]*")
 _WORDS = re.compile(r"[A-Za-z]+(?:[-_][A-Za-z]+)*(?:[-_]\d{1,3})*")
 _ANY_SHAPE = re.compile("|".join(shape.shape for shape in RULES.shapes))
-_PREFIX = re.compile(
-    r"(?:\d{1,3}m|3D|(?:[A-Za-z0-9]{0,64}+[-_]){1,32}?)(?=(?:"
-    + "|".join(shape.shape for shape in RULES.shapes if not shape.at_word_start)
-    + "))"
-)
-"""Text before a key in the same word: a colour (`\\x1b[33m`), an escape of mail, a name."""
-_ANY_SHAPE_OR_PREFIX = re.compile(f"{_ANY_SHAPE.pattern}|{_PREFIX.pattern}")
+_SHAPE_IN_WORD = "|".join(shape.shape for shape in RULES.shapes if not shape.at_word_start)
+_ESCAPE = rf"(?:(?<=\\)(?:[nrtbf]|u[0-9a-fA-F]{{4}})|(?<=%)..|[-_]{{1,8}})(?={_ANY_SHAPE.pattern})"
+_NAME = rf"(?:\d{{1,3}}m|3D|(?:[A-Za-z0-9]{{0,64}}+[-_]){{1,32}}?)(?={_SHAPE_IN_WORD})"
+_PREFIXES = (re.compile(_ESCAPE), re.compile(_NAME))
+"""Text before a key in the same word: an escape or dashes; a colour (`\\x1b[33m`) or a name."""
+_ANY_SHAPE_OR_PREFIX = re.compile(f"{_ANY_SHAPE.pattern}|{_ESCAPE}|{_NAME}")
 _SHAPES = tuple((re.compile(shape.shape), shape) for shape in RULES.shapes)
 
 
 def may_be_shape(text: str, at: int) -> bool:
     """Return True if the long word at `at` may contain a key."""
-    if _ANY_SHAPE_OR_PREFIX.match(text, at):
-        return True
-    return (at > 0 and text[at - 1] in _JOINTS) or text[at] in "-_"
+    return text[at - 1 : at] in _JOINTS or _ANY_SHAPE_OR_PREFIX.match(text, at) is not None
 
 
 def find_shapes(window: Window) -> Iterator[Span]:
@@ -69,7 +66,7 @@ def find_shapes(window: Window) -> Iterator[Span]:
         while span := _match_shape(window, start):
             has_found = True
             yield span
-            start = match_end(_DASHES, window.text, span.end, window.end)
+            start = match_end(_SEPARATORS, window.text, span.end, window.end)
         if has_found:
             return
 
@@ -93,18 +90,14 @@ def _is_key(shape: KeyShape, value: str) -> bool:
 
 
 def _possible_starts(text: str, at: int) -> Iterator[int]:
-    """Yield where the key may begin: after an escape, dashes or a prefix, or before a dot."""
-    before = text[at - 1 : at] if at else ""
-    if before == "\\" and (escape := _ESCAPE.match(text, at)):
-        yield escape.end()
-    elif before == "%":
-        yield at + 2
-    elif before in _JOINTS:
+    """Yield where the key may begin: before a dot or the like, or after a prefix."""
+    if text[at - 1 : at] in _JOINTS:
         for part in _PART_START.finditer(text, max(0, at - SHAPE_LOOKBEHIND), at):
             yield part.start()
-    yield match_end(_DASHES, text, at, len(text))
-    if prefix := _PREFIX.match(text, at):
-        yield prefix.end()
+    yield at
+    for prefix in _PREFIXES:
+        if match := prefix.match(text, at):
+            yield match.end()
 
 
 # Patterns: secrets after a cue.

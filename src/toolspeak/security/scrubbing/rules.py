@@ -14,7 +14,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
@@ -78,13 +78,9 @@ class ScrubbingRules(Struct, frozen=True, forbid_unknown_fields=True):
     blocks: tuple[KeyBlock, ...]
 
 
-def _load_rules() -> ScrubbingRules:
-    folder = resources.files("toolspeak").joinpath("security", "scrubbing")
-    text = folder.joinpath("rules.toml").read_text("utf-8")
-    return msgspec.convert(tomllib.loads(text), ScrubbingRules)
-
-
-RULES = _load_rules()
+RULES = msgspec.convert(
+    tomllib.loads(Path(__file__).with_name("rules.toml").read_text("utf-8")), ScrubbingRules
+)
 NAME_CUES = tuple(RULES.words["name_cues"].split())
 _HARMLESS_SUFFIXES, _HARMLESS_VALUES, _HEADER_SCHEMES, _COOKIE_ATTRIBUTES = (
     frozenset(RULES.words[name].split())
@@ -137,7 +133,7 @@ def _applies_after(rule: SecretNameRule, before: list[str]) -> bool:
 _MAX_PLACEHOLDER = 256
 _PLACEHOLDER = re.compile(
     r"""
-      \$\w+ | \$\{[^}]*\}* | \{[^}]*\}+ | \$\([^)]*\)?.* | %\w+% | %\(?\w*\)?s | \{\{.*\}\}
+      \$\w+ | \$\([^)]*\)?.* | %\w+% | %\(?\w*\)?s
     | (?:<[^>]*>[:@.-]?)*<[^>]*>? | \[[^\]]*\]+
     | [*•.…xX_\-#?]+ | .{0,12}(?:\*{3,}|…|\.{3}).{0,8}
     | .{0,48}\*\[REDACTED(?::[0-9a-f]*)?\]?.{0,7} | .*\[(?:REDACTED|MASKED|FILTERED|HIDDEN)\]?

@@ -108,9 +108,7 @@ def _with_role(message: Any) -> Any:
 
 
 def _role_of(message: Any) -> Any:
-    if isinstance(message, Mapping):
-        return message.get("role")
-    return message.role if isinstance(message, Message) else None
+    return message.get("role") if isinstance(message, Mapping) else getattr(message, "role", None)
 
 
 def _message_texts(message: Any, index: int) -> OriginTexts:

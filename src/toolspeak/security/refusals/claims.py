@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
+from itertools import pairwise
 from typing import Literal
 
 from .language import (
@@ -28,8 +29,6 @@ from .language import (
 _COMMA = re.compile("[,，、،]")
 _OPINION_REACH = 25
 """The verb of a denial may follow it within this many characters."""
-_MAX_CLAIMS = 8
-"""Later claims are ignored: a refusal comes early."""
 
 
 class Sentence:
@@ -105,22 +104,16 @@ class Claim:
 
 
 def find_claims(sentences: list[str]) -> Iterator[Claim]:
-    """Yield the first claims of inability in these sentences."""
     possible = _possible_languages("\n".join(sentences), load_languages().values())
     if not possible:
         return
-    remaining = _MAX_CLAIMS
-    for index, sentence in enumerate(sentences):
+    for sentence, next_sentence in pairwise([*sentences, ""]):
         languages = _possible_languages(sentence, possible)
         text = normalize_words(sentence) if languages else ""
         denials = [(one, denial) for one in languages if (denial := _find_denial(one, text))]
         if denials:
-            next_text = sentences[index + 1] if index + 1 < len(sentences) else ""
             denying = tuple(language for language, _ in denials)
-            yield Claim(denying, text, denials[0][1], next_text)
-            remaining -= 1
-            if not remaining:
-                return
+            yield Claim(denying, text, denials[0][1], next_sentence)
 
 
 def _possible_languages(text: str, among: Iterable[Language]) -> list[Language]:

@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +34,8 @@ from .language import (
     split_sentences,
 )
 
+_MAX_CLAIMS = 8
+"""Later claims are ignored: a refusal comes early."""
 _STAGE_DIRECTION = re.compile(r"\s*\*(?![*\s])")
 """`*sighs* I can't open the archive`: the model plays a role."""
 _SENTENCE = re.compile(r"[^.!?？؟。！\n]*[.!?？؟。！\n]?")
@@ -65,7 +68,7 @@ def find_refusal(
     sentences = split_sentences(normalize_case(remove_quotations(text)))
     question = normalize(asked)
     honest: Refusal | None = None
-    for claim in find_claims(sentences):
+    for claim in islice(find_claims(sentences), _MAX_CLAIMS):
         wanted = Sentence(question, claim.languages).list_names()
         if _is_not_refusal(claim, sentences, wanted):
             continue

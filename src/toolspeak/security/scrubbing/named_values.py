@@ -9,6 +9,7 @@ type, and in `token = token` it is a variable.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 
 from .rules import (
@@ -63,18 +64,15 @@ _CONNECTION_STRING = re.compile(
 )
 
 
-def may_be_name(text: str, at: int) -> bool:
-    """Return True if the cue at `at` is in a name that a secret may follow."""
-    return _find_name(text, at, len(text)) is not None
-
-
 def find_named_values(window: Window) -> Iterator[Span]:
     """Yield the secrets that follow the name at the start of the window."""
-    if found := _find_name(window.text, window.at, window.end):
+    if found := find_name(window.text, window.at, window.end):
         yield from _NamedValueFinder(window, *found).find()
 
 
-def _find_name(text: str, at: int, limit: int) -> tuple[int, int, SecretNameRule] | None:
+def find_name(
+    text: str, at: int, limit: int = sys.maxsize
+) -> tuple[int, int, SecretNameRule] | None:
     """Return the start, end and rule of the name that contains the cue at `at`."""
     rest = _NAME.match(text, at, limit)
     if not rest:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from .named_values import find_named_values, may_be_name
+from .named_values import find_name, find_named_values
 from .rules import NAME_CUES, RULES, CuePattern, KeyBlock, KeyShape, is_placeholder, is_random
 from .windows import (
     BLOCK_REACH,
@@ -54,9 +54,9 @@ _ANY_SHAPE_OR_PREFIX = re.compile(f"{_ANY_SHAPE.pattern}|{_ESCAPE}|{_NAME}")
 _SHAPES = tuple((re.compile(shape.shape), shape) for shape in RULES.shapes)
 
 
-def may_be_shape(text: str, at: int) -> bool:
-    """Return True if the long word at `at` may contain a key."""
-    return text[at - 1 : at] in _JOINTS or _ANY_SHAPE_OR_PREFIX.match(text, at) is not None
+def may_be_shape(text: str, at: int) -> object:
+    """Return a true value if the long word at `at` may contain a key."""
+    return text[at - 1 : at] in _JOINTS or _ANY_SHAPE_OR_PREFIX.match(text, at)
 
 
 def find_shapes(window: Window) -> Iterator[Span]:
@@ -183,14 +183,14 @@ class CueRule(Struct, frozen=True):
     """The way to examine the text at a cue."""
 
     find: SpanFinder
-    may_match: Callable[[str, int], bool] | None = None
-    """A quick check: False if nothing will be found."""
+    may_match: Callable[[str, int], object] | None = None
+    """A quick check: false if nothing will be found."""
     window: Callable[[str, int, bool], Window | None] = line_window
     """Returns the text that decides the result, or None if more text must arrive first."""
 
 
 def _cue_rules() -> Iterator[tuple[bytes, CueRule]]:
-    name_rule = CueRule(find_named_values, may_be_name)
+    name_rule = CueRule(find_named_values, find_name)
     for cue in NAME_CUES:
         yield cue.encode(), name_rule
     for cue in dict.fromkeys(row.cue for row in RULES.patterns):
@@ -217,6 +217,8 @@ Candidate = tuple[int, int]
 def find_candidates(text: str, start: int) -> list[Candidate]:
     """Return the positions to examine from `start` on, the last one first."""
     # Characters that are not Latin-1 become one byte each, so that positions stay the same.
+    # The character before `start` shows whether a long word began earlier.
+    start = max(0, start - 1)
     flat = text[start:].encode("latin-1", "replace")
     lower = flat.lower()
     found: list[Candidate] = []
@@ -225,24 +227,14 @@ def find_candidates(text: str, start: int) -> list[Candidate]:
         while at >= 0:
             found.append((start + at, rule))
             at = lower.find(cue, at + 1)
-    is_in_word = start > 0 and _is_word_character(text[start - 1])
-    found += ((start + at, len(_CUES)) for at in _find_long_words(flat, is_in_word))
+    found += ((start + at, len(_CUES)) for at in _find_long_words(flat))
     found.sort(reverse=True)
     return found
 
 
-def _is_word_character(character: str) -> bool:
-    return character.isascii() and (character.isalnum() or character in "_-")
-
-
-def _find_long_words(flat: bytes, is_in_word: bool) -> Iterator[int]:
-    """Yield where long words begin, except for one that began before this text."""
+def _find_long_words(flat: bytes) -> Iterator[int]:
     marked = flat.translate(_WORD_BYTES)
     at = 0
-    if is_in_word:
-        at = marked.find(b" ")
-    while at >= 0:
-        at = marked.find(_LONG_WORD_BYTES, at)
-        if at >= 0:
-            yield at
-            at = marked.find(b" ", at)
+    while at >= 0 and (at := marked.find(_LONG_WORD_BYTES, at)) >= 0:
+        yield at
+        at = marked.find(b" ", at)

@@ -87,12 +87,6 @@ class Vault:
         self._by_placeholder: dict[str, Secret] = {}
         self._by_value: dict[tuple[str, ...], Secret] = {}
 
-    def __repr__(self) -> str:
-        return f"Vault({len(self)} secrets)"
-
-    def __len__(self) -> int:
-        return len(self._by_placeholder)
-
     def __reduce__(self) -> NoReturn:
         raise TypeError("a vault cannot be pickled or copied")
 

@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import islice
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -204,13 +205,7 @@ def match_end(body: re.Pattern[str], text: str, at: int, limit: int) -> int:
 
 def take_characters(value: str, count: int) -> str:
     """Return the first characters of a value without cutting an escape."""
-    if "\\" not in value[:count]:
-        return value[:count]
-    units, end = _UNIT.finditer(value), 0
-    for _ in range(count):
-        unit = next(units, None)
-        end = unit.end() if unit else end
-    return value[:end]
+    return "".join(unit[0] for unit in islice(_UNIT.finditer(value), count))
 
 
 def count_characters(value: str) -> int:

@@ -14,20 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from msgspec import Struct
 
 from .named_values import find_name, find_named_values
 from .rules import NAME_CUES, RULES, CuePattern, KeyBlock, KeyShape, is_placeholder, is_random
-from .windows import (
-    BLOCK_REACH,
-    Continuation,
-    Span,
-    Window,
-    block_window,
-    line_window,
-    match_end,
-)
+from .windows import BLOCK_REACH, Continuation, Span, Window, block_window, line_window, match_end
 
 SpanFinder = Callable[[Window], Iterator[Span]]
 
@@ -44,14 +37,13 @@ _PART_START = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9]|(?<=bot)\d")
 _SEPARATORS = re.compile(r"[-_]{0,8}")
 _KEY_BODY = re.compile(r"[A-Za-z0-9_.+/=~-]*")
 _WORDS = re.compile(r"[A-Za-z]+(?:[-_][A-Za-z]+)*(?:[-_]\d{1,3})*")
-_ANY_SHAPE = re.compile("|".join(shape.shape for shape in RULES.shapes))
-_SHAPE_IN_WORD = "|".join(shape.shape for shape in RULES.shapes if not shape.at_word_start)
+_ANY_SHAPE = re.compile("|".join(row.shape.pattern for row in RULES.shapes))
+_SHAPE_IN_WORD = "|".join(row.shape.pattern for row in RULES.shapes if not row.at_word_start)
 _ESCAPE = rf"(?:(?<=\\)(?:[nrtbf]|u[0-9a-fA-F]{{4}})|(?<=%)..|[-_]{{1,8}})(?={_ANY_SHAPE.pattern})"
 _NAME = rf"(?:\d{{1,3}}m|3D|(?:[A-Za-z0-9]{{0,64}}+[-_]){{1,32}}?)(?={_SHAPE_IN_WORD})"
 _PREFIXES = (re.compile(_ESCAPE), re.compile(_NAME))
 """Text before a key in the same word: an escape or dashes; a colour (`\\x1b[33m`) or a name."""
 _ANY_SHAPE_OR_PREFIX = re.compile(f"{_ANY_SHAPE.pattern}|{_ESCAPE}|{_NAME}")
-_SHAPES = tuple((re.compile(shape.shape), shape) for shape in RULES.shapes)
 
 
 def may_be_shape(text: str, at: int) -> object:
@@ -75,8 +67,8 @@ def _match_shape(window: Window, start: int) -> Span | None:
     text, end = window.text, window.end
     if not _ANY_SHAPE.match(text, start, end):
         return None
-    for pattern, shape in _SHAPES:
-        match = pattern.match(text, start, end)
+    for shape in RULES.shapes:
+        match = shape.shape.match(text, start, end)
         if match and _is_key(shape, match[0]):
             read_more = window.continue_from(match.end(), _KEY_BODY)
             return Span(start, match.end(), shape.kind, read_more=read_more)
@@ -102,29 +94,20 @@ def _possible_starts(text: str, at: int) -> Iterator[int]:
 
 # Patterns: secrets after a cue.
 
-_EXAMPLE_PASSWORDS = ("password", "passwd", "pass", "pwd")
 
-
-def _pattern_finder(rows: tuple[CuePattern, ...]) -> SpanFinder:
-    """Return a finder for the patterns that share a cue; the first that matches is used."""
-    compiled = [(re.compile(row.pattern), row) for row in rows]
-
-    def find(window: Window) -> Iterator[Span]:
-        for pattern, row in compiled:
-            match = pattern.match(window.text, window.at, window.end)
-            if match and _is_pattern_value(row, match["value"]):
-                start, end = match.span("value")
-                read_more = window.continue_from(end, _KEY_BODY) if row.random_only else None
-                yield Span(start, end, row.kind, read_more=read_more)
-                return
-
-    return find
+def _find_pattern(rows: tuple[CuePattern, ...], window: Window) -> Iterator[Span]:
+    """Yield the secret of the first of these patterns that matches."""
+    for row in rows:
+        match = row.pattern.match(window.text, window.at, window.end)
+        if match and _is_pattern_value(row, match["value"]):
+            start, end = match.span("value")
+            read_more = window.continue_from(end, _KEY_BODY) if row.random_only else None
+            yield Span(start, end, row.kind, read_more=read_more)
+            return
 
 
 def _is_pattern_value(row: CuePattern, value: str) -> bool:
-    if is_placeholder(value) or value.lower() in _EXAMPLE_PASSWORDS:
-        return False
-    return not row.random_only or is_random(value)
+    return not is_placeholder(value) and (not row.random_only or is_random(value))
 
 
 # Blocks: private keys of any length. Their lines may be indented, quoted, or written as `\n`.
@@ -133,7 +116,10 @@ _BREAK = r"""(?:\s|\\+[nrt]|\\+u000[aAdD]|\\*["'`]|[+,>\#|*()]|-(?!-))"""
 _BASE64 = r"""(?:[A-Za-z0-9+/=]|\\+/)"""
 _HEADER = rf"""(?:[A-Za-z][A-Za-z-]{{2,31}}:[ ][^\n\\"]{{1,96}}+{_BREAK}{{1,16}}+)"""
 _LONG_WORD = 16
-_CLOSING_LINES = "|".join(block.closes for block in RULES.blocks)
+_CLOSING_LINES = "|".join(block.closes.pattern for block in RULES.blocks)
+_BLOCK_START = re.compile(
+    rf"{_BREAK}{{1,64}}+{_HEADER}{{0,6}}(?={_BASE64}{{{_LONG_WORD}}})", re.VERBOSE
+)
 _BREAKS = re.compile(rf"{_BREAK}{{0,256}}+", re.VERBOSE)
 _BLOCK_WORD = re.compile(rf"{_BASE64}*+", re.VERBOSE)
 _NEXT_BLOCK_WORD = re.compile(
@@ -147,19 +133,11 @@ _PLAIN_BREAK = re.compile(r"(?:[\s>#|*+-]|\\+[nrt]|\\+u000[aAdD])*")
 """A break without quotes or brackets, which must stay in pairs."""
 
 
-def _block_finder(block: KeyBlock) -> SpanFinder:
-    """Return a finder for the start of a block's secret lines."""
-    opens = re.compile(
-        rf"(?-x:{block.opens}){_BREAK}{{1,64}}+{_HEADER}{{0,6}}(?={_BASE64}{{{_LONG_WORD}}})",
-        re.VERBOSE,
-    )
-
-    def find(window: Window) -> Iterator[Span]:
-        match = opens.match(window.text, window.at, window.end)
-        if match:
-            yield Span(match.end(), match.end(), block.kind, read_more=_continue_block)
-
-    return find
+def _find_block(block: KeyBlock, window: Window) -> Iterator[Span]:
+    """Yield the start of a block's secret lines."""
+    opening = block.opens.match(window.text, window.at, window.end)
+    if opening and (start := _BLOCK_START.match(window.text, opening.end(), window.end)):
+        yield Span(start.end(), start.end(), block.kind, read_more=_continue_block)
 
 
 def _continue_block(text: str, at: int, is_final: bool) -> Continuation:
@@ -195,9 +173,9 @@ def _cue_rules() -> Iterator[tuple[bytes, CueRule]]:
         yield cue.encode(), name_rule
     for cue in dict.fromkeys(row.cue for row in RULES.patterns):
         rows = tuple(row for row in RULES.patterns if row.cue == cue)
-        yield cue.encode(), CueRule(_pattern_finder(rows))
+        yield cue.encode(), CueRule(partial(_find_pattern, rows))
     for block in RULES.blocks:
-        yield block.cue.encode(), CueRule(_block_finder(block), window=block_window)
+        yield block.cue.encode(), CueRule(partial(_find_block, block), window=block_window)
 
 
 MIN_LONG_WORD = 20

@@ -43,7 +43,7 @@ class KeyShape(Struct, frozen=True, forbid_unknown_fields=True):
     """A key that is recognised by its format."""
 
     kind: str
-    shape: str
+    shape: re.Pattern[str]
     needs_digit: bool = False
     """The key contains a digit and does not consist of words."""
     at_word_start: bool = False
@@ -55,7 +55,7 @@ class CuePattern(Struct, frozen=True, forbid_unknown_fields=True):
 
     kind: str
     cue: str
-    pattern: str
+    pattern: re.Pattern[str]
     random_only: bool = False
 
 
@@ -64,8 +64,8 @@ class KeyBlock(Struct, frozen=True, forbid_unknown_fields=True):
 
     kind: str
     cue: str
-    opens: str
-    closes: str
+    opens: re.Pattern[str]
+    closes: re.Pattern[str]
 
 
 class ScrubbingRules(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,19 +73,20 @@ class ScrubbingRules(Struct, frozen=True, forbid_unknown_fields=True):
 
     names: tuple[SecretNameRule, ...]
     words: dict[str, str]
+    placeholders: tuple[str, ...]
     shapes: tuple[KeyShape, ...]
     patterns: tuple[CuePattern, ...]
     blocks: tuple[KeyBlock, ...]
 
 
-RULES = msgspec.convert(
-    tomllib.loads(Path(__file__).with_name("rules.toml").read_text("utf-8")), ScrubbingRules
-)
+def _load_rules() -> ScrubbingRules:
+    table = tomllib.loads(Path(__file__).with_name("rules.toml").read_text("utf-8"))
+    return msgspec.convert(table, ScrubbingRules, dec_hook=lambda _, text: re.compile(text))
+
+
+RULES = _load_rules()
 NAME_CUES = tuple(RULES.words["name_cues"].split())
-_HARMLESS_SUFFIXES, _HARMLESS_VALUES, _HEADER_SCHEMES, _COOKIE_ATTRIBUTES = (
-    frozenset(RULES.words[name].split())
-    for name in ("harmless_suffixes", "harmless_values", "header_schemes", "cookie_attributes")
-)
+_WORD_LISTS = {name: frozenset(words.split()) for name, words in RULES.words.items()}
 MIN_LENGTH = 8
 """Shorter values after a name are not secrets: too many of them are harmless."""
 
@@ -112,7 +113,7 @@ def find_name_rule(name: str) -> SecretNameRule | None:
     for end in range(len(words), first_end - 1, -1):
         for phrase, rule in _PHRASES:
             if _ends_with(words[:end], phrase) and _applies_after(rule, words[: end - 1]):
-                return rule if _HARMLESS_SUFFIXES.isdisjoint(words[end:]) else None
+                return rule if _WORD_LISTS["harmless_suffixes"].isdisjoint(words[end:]) else None
     return None
 
 
@@ -131,20 +132,7 @@ def _applies_after(rule: SecretNameRule, before: list[str]) -> bool:
 # Values.
 
 _MAX_PLACEHOLDER = 256
-_PLACEHOLDER = re.compile(
-    r"""
-      \$\w+ | \$\([^)]*\)?.* | %\w+% | %\(?\w*\)?s
-    | (?:<[^>]*>[:@.-]?)*<[^>]*>? | \[[^\]]*\]+
-    | [*•.…xX_\-#?]+ | .{0,12}(?:\*{3,}|…|\.{3}).{0,8}
-    | .{0,48}\*\[REDACTED(?::[0-9a-f]*)?\]?.{0,7} | .*\[(?:REDACTED|MASKED|FILTERED|HIDDEN)\]?
-    | (?i:(?:your|insert|enter|replace|some)[-_ ].* | (?:my|the)[-_ ][a-z_\- ]*)
-    | (?i:change[-_ ]?(?:me|it|this).{0,4} | todo.* | example.* | placeholder.* | dummy[-_ ].*)
-    | (?i:(?:env|file|vault|op|arn|ssm|gcp|aws|secretsmanager|keyring|sops|data):.*)
-    | .*%[sdr].* | .*\{\w*\}.* | .*\$\{.* | \{.* | &lt;.* | __\w+__ | [A-Z]+(?:_[A-Z]+)+ | urn:.*
-    | (?i:none|null|nil|true|false|undefined) | -----BEGIN.*
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+_PLACEHOLDER = re.compile("|".join(RULES.placeholders), re.DOTALL)
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://.*", re.DOTALL)
 _PATH = re.compile(r"(?:[~.]{0,2}/|[A-Za-z]:[\\/])[\w.@~+\- /\\]+")
 _NUMBER = re.compile(r"[+-]?(?:\d[\d_]*+(?:\.\d*+)?(?:[eE][+-]?\d+)?|0[xX][0-9a-fA-F]{1,8})%?")
@@ -234,7 +222,7 @@ def is_identifier(value: str) -> bool:
 
 def _is_description(value: str) -> bool:
     """Return True if the value describes or names a secret: `required`, `x-api-key`."""
-    if value.lower().strip("?!*") in _HARMLESS_VALUES:
+    if value.lower().strip("?!*") in _WORD_LISTS["harmless_values"]:
         return True
     return _WORDS.fullmatch(value) is not None and _NAMES_SECRET.search(value) is not None
 
@@ -269,7 +257,7 @@ _SCHEME = re.compile(r"([A-Za-z][\w-]{2,24})[ \t:]+(?=\S)")
 _CREDENTIAL = re.compile(r"\S(?:.*\S)?")
 _DIGEST = re.compile(r"(?i)digest\s+\w+=")
 """The parts of a digest have names; only `response` is secret, and a cue finds it."""
-_COOKIE = re.compile(rf"=([^;]{{{MIN_LENGTH},}})")
+_COOKIE = re.compile(rf"(?:^|;)([^;=]*+)=([^;]{{{MIN_LENGTH},}})")
 _SENTENCE = re.compile(r"(?:[A-Za-z]+[.,;:!?]?\s+)+[A-Za-z]+.*", re.DOTALL)
 """`authentication is not …`, `or nothing at all`."""
 _CREDENTIAL_SAMPLE = 256
@@ -285,7 +273,7 @@ def _find_credential(value: str) -> Iterator[tuple[int, int]]:
     scheme = _SCHEME.match(value)
     if scheme and _DIGEST.match(value):
         return
-    has_scheme = scheme is not None and scheme[1].lower() in _HEADER_SCHEMES
+    has_scheme = scheme is not None and scheme[1].lower() in _WORD_LISTS["header_schemes"]
     credential = _CREDENTIAL.match(value, scheme.end() if scheme and has_scheme else 0)
     if credential and _is_credential(credential[0][:_CREDENTIAL_SAMPLE], has_scheme):
         yield credential.span()
@@ -303,6 +291,6 @@ def _find_cookies(value: str) -> Iterator[tuple[int, int]]:
         # The value of a cookie without its name.
         yield 0, len(value)
     for cookie in _COOKIE.finditer(value):
-        name = value[value.rfind(";", 0, cookie.start()) + 1 : cookie.start()]
-        if not is_placeholder(cookie[1]) and name.strip().lower() not in _COOKIE_ATTRIBUTES:
-            yield cookie.span(1)
+        is_attribute = cookie[1].strip().lower() in _WORD_LISTS["cookie_attributes"]
+        if not is_attribute and not is_placeholder(cookie[2]):
+            yield cookie.span(2)

@@ -123,22 +123,15 @@ class _DecodedText:
     """A text that may contain calls; it is parsed only for a call that it may contain."""
 
     def __init__(self, text: str, calls_in: Callable[[str], Iterable[CallKey]]) -> None:
-        self._text = text
-        self._calls_in = calls_in
+        self._text, self._calls_in = text, calls_in
+        self._single_spaced = _collapse_spaces(text)
+        self._alphanumerics = _alphanumerics(text)
 
     def contains_source(self, call: _CheckedCall) -> bool:
         return call.source != "" and call.source in self._single_spaced
 
     def contains_call(self, call: _CheckedCall) -> bool:
         return call.may_be_in(self._alphanumerics) and call.key in self._calls
-
-    @cached_property
-    def _single_spaced(self) -> str:
-        return _collapse_spaces(self._text)
-
-    @cached_property
-    def _alphanumerics(self) -> str:
-        return _alphanumerics(self._text)
 
     @cached_property
     def _calls(self) -> frozenset[CallKey]:

@@ -8,6 +8,7 @@ call that is quoted there must not be executed. Prompts may write results into a
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -247,15 +248,13 @@ def _closing_marker(after: str) -> str:
     return token[0] if token else "" if " " in rest else rest
 
 
-def _closers_by_opener() -> dict[str, tuple[str, ...]]:
+def _closers_by_opener() -> dict[str, set[str]]:
     """Map each opener to its closing markers; those at the start of a line come last."""
-    table: dict[str, dict[str, None]] = {}
+    table: defaultdict[str, set[str]] = defaultdict(set)
     for before, after in _result_templates():
-        closer = _closing_marker(after)
-        if opener := _opener_pattern(before):
-            table.setdefault(opener, {}).update({closer: None} if closer else {})
-    openers = sorted(table, key=lambda opener: opener.startswith(_LINE_START))
-    return {opener: tuple(table[opener]) for opener in openers}
+        table[_opener_pattern(before)].add(_closing_marker(after))
+    openers = sorted(filter(None, table), key=lambda opener: opener.startswith(_LINE_START))
+    return {opener: table[opener] - {""} for opener in openers}
 
 
 def _compile_openers(openers: Iterable[str]) -> re.Pattern[str]:
@@ -269,4 +268,4 @@ def _compile_openers(openers: Iterable[str]) -> re.Pattern[str]:
 
 _SPANS = _closers_by_opener()
 _OPENERS = _compile_openers(_SPANS)
-_CLOSERS = ((), *_SPANS.values())
+_CLOSERS = [set[str](), *_SPANS.values()]

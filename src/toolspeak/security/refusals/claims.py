@@ -72,21 +72,15 @@ class Claim:
         self, languages: tuple[Language, ...], text: str, denial: re.Match[str], next_text: str
     ) -> None:
         self.languages = languages
+        self.words = text.strip()
         self.sentence = Sentence(text, languages)
         self.next_sentence = Sentence(normalize_words(next_text), languages)
         self.start = max(text.rfind(comma, 0, denial.start() + 1) for comma in ",，、،") + 1
         """The start of the part between commas that denies."""
         comma = _COMMA.search(text, denial.end())
         self.end = comma.start() if comma else len(text)
+        self.denial = f" {text[self.start : self.end].strip()} "
         self._denial_end = denial.end()
-
-    @property
-    def words(self) -> str:
-        return self.sentence.text.strip()
-
-    @property
-    def denial(self) -> str:
-        return f" {self.sentence.text[self.start : self.end].strip()} "
 
     @cached_property
     def signals(self) -> set[str]:

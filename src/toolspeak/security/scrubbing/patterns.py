@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from .named_values import find_name, find_named_values
 from .rules import NAME_CUES, RULES, CuePattern, KeyBlock, KeyShape, is_placeholder, is_random
-from .windows import BLOCK_REACH, Continuation, Span, Window, block_window, line_window, match_end
+from .windows import BLOCK_REACH, Continuation, Span, Window, fixed_window, line_window, match_end
 
 SpanFinder = Callable[[Window], Iterator[Span]]
 
@@ -175,7 +175,7 @@ def _cue_rules() -> Iterator[tuple[bytes, CueRule]]:
         rows = tuple(row for row in RULES.patterns if row.cue == cue)
         yield cue.encode(), CueRule(partial(_find_pattern, rows))
     for block in RULES.blocks:
-        yield block.cue.encode(), CueRule(partial(_find_block, block), window=block_window)
+        yield block.cue.encode(), CueRule(partial(_find_block, block), window=fixed_window)
 
 
 MIN_LONG_WORD = 20

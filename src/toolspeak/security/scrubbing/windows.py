@@ -68,9 +68,8 @@ class Window(Struct, frozen=True):
 
     def continue_from(self, end: int, body: re.Pattern[str]) -> ReadMore | None:
         """Return how to read on if a value with this body, which ends here, may be longer."""
-        return (
-            partial(_continue_value, body) if self.is_cut and end > self.end - LOOKAHEAD else None
-        )
+        may_be_longer = self.is_cut and end > self.end - LOOKAHEAD
+        return partial(_continue_value, body) if may_be_longer else None
 
 
 def _continue_value(body: re.Pattern[str], text: str, at: int, is_final: bool) -> Continuation:
@@ -102,9 +101,7 @@ def line_window(text: str, at: int, is_final: bool) -> Window | None:
         end = _last_line_end(text, at, end, limit)
     if end >= 0:
         return Window(text, at, end)
-    if len(text) >= limit:
-        return Window(text, at, limit, is_cut=True)
-    return Window(text, at, len(text)) if is_final else None
+    return fixed_window(text, at, is_final, REACH)
 
 
 def _last_line_end(text: str, at: int, end: int, limit: int) -> int:
@@ -125,10 +122,10 @@ BLOCK_REACH = 640
 """This many characters show whether a block begins, or continues after a break."""
 
 
-def block_window(text: str, at: int, is_final: bool) -> Window | None:
-    """Return the window for the start of a block, or None if more text must arrive first."""
-    if len(text) >= at + BLOCK_REACH:
-        return Window(text, at, at + BLOCK_REACH, is_cut=True)
+def fixed_window(text: str, at: int, is_final: bool, reach: int = BLOCK_REACH) -> Window | None:
+    """Return a window of this length, or None if more text must arrive first."""
+    if len(text) >= at + reach:
+        return Window(text, at, at + reach, is_cut=True)
     return Window(text, at, len(text)) if is_final else None
 
 

@@ -36,14 +36,7 @@ from .patterns import (
 )
 from .rules import MIN_LENGTH
 from .vault import SHOWN_CHARACTERS, Secret, Vault
-from .windows import (
-    LOOKBEHIND,
-    REACH,
-    ReadMore,
-    Span,
-    count_characters,
-    take_characters,
-)
+from .windows import LOOKBEHIND, REACH, ReadMore, Span, count_characters, take_characters
 
 _PIECE = 1 << 16
 """Long texts are processed in pieces that fit in a CPU cache."""

@@ -20,7 +20,6 @@ from .language import (
     normalize_case,
     normalize_words,
     remove_quotations,
-    split_list,
     split_sentences,
     split_words,
     strip_punctuation,
@@ -189,8 +188,8 @@ def _classify_opening(sentence: str, is_complete: bool) -> OpeningState:
 
 @cache
 def _openings() -> tuple[str, ...]:
-    lists = [split_list(language.openings) for language in load_languages().values()]
-    return tuple(word.replace("$", " ") for words in lists for word in words)
+    languages = load_languages().values()
+    return tuple(word for language in languages for word in language.openings)
 
 
 @cache

@@ -30,7 +30,6 @@ from .language import (
     normalize_case,
     normalize_words,
     remove_quotations,
-    split_list,
     split_sentences,
 )
 
@@ -206,8 +205,7 @@ def _asks_for_translation(question: str, tool: Tool) -> bool:
 def _words_in(name: str, languages: tuple[Language, ...] = ()) -> tuple[str, ...]:
     """Return the words of one list of signals or topics in these languages, or in all."""
     tables = [one.signals | one.topics for one in languages or load_languages().values()]
-    words = (word for table in tables for word in split_list(table.get(name, "")))
-    return tuple(word.strip("*").replace("$", " ") for word in words)
+    return tuple(word.strip("*") for table in tables for word in table.get(name, ()))
 
 
 # Tools: their topics, and the tool that a claim is about.

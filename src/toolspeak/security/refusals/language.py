@@ -33,20 +33,24 @@ WordMatches = list[tuple[int, str]]
 """The position of each matched word, and the name of its list."""
 
 
+class WordList(frozenset[str]):
+    """Words, which a file separates by commas; a space for `$` ends a whole word."""
+
+
 class Vocabulary:
     """Finds the words of several lists in a text, indexed by their first letters."""
 
-    def __init__(self, lists: dict[str, str], spaced: bool) -> None:
+    def __init__(self, lists: dict[str, WordList], spaced: bool) -> None:
         self._spaced = spaced
         self._key_size = 3 if spaced else 2
         self._anywhere: list[tuple[str, str]] = []
         self._by_first_letters: dict[str, list[tuple[str, str]]] = {}
         for name, words in lists.items():
-            for word in split_list(words):
+            for word in words:
                 self._add(word, name)
 
     def _add(self, word: str, name: str) -> None:
-        stem = word.strip("*").replace("$", " ")
+        stem = word.strip("*")
         if len(stem) < self._key_size or (word.startswith("*") and self._spaced):
             self._anywhere.append((stem, name))
         else:
@@ -67,14 +71,14 @@ class Language(Struct, frozen=True, forbid_unknown_fields=True, dict=True, eq=Fa
     """The words of one language, as its file lists them."""
 
     code: str
-    cues: str
-    openings: str
+    cues: WordList
+    openings: WordList
     denials: tuple[str, ...]
-    signals: dict[str, str]
-    topics: dict[str, str]
-    opinions: str = ""
+    signals: dict[str, WordList]
+    topics: dict[str, WordList]
+    opinions: WordList = WordList()
     letters: str = ""
-    speakers: str = ""
+    speakers: WordList = WordList()
     parts: dict[str, tuple[str, ...]] = {}
     spaced: bool = True
     needs_speaker: bool = False
@@ -83,21 +87,13 @@ class Language(Struct, frozen=True, forbid_unknown_fields=True, dict=True, eq=Fa
         """Return False if a text of these words contains no denial in this language."""
         if self.letters and not any(letter in text for letter in self.letters):
             return False
-        if self._speakers and self._speakers.isdisjoint(words):
+        if self.speakers and self.speakers.isdisjoint(words):
             return False
-        return not self._cues.isdisjoint(words) or any(part in text for part in self._cue_parts)
-
-    @cached_property
-    def _speakers(self) -> frozenset[str]:
-        return frozenset(split_list(self.speakers))
-
-    @cached_property
-    def _cues(self) -> frozenset[str]:
-        return frozenset(split_list(self.cues))
+        return not self.cues.isdisjoint(words) or any(part in text for part in self._cue_parts)
 
     @cached_property
     def _cue_parts(self) -> tuple[str, ...]:
-        return tuple(cue[1:] for cue in self._cues if cue.startswith("*"))
+        return tuple(cue[1:] for cue in self.cues if cue.startswith("*"))
 
     @cached_property
     def denial(self) -> re.Pattern[str]:
@@ -119,17 +115,21 @@ class Language(Struct, frozen=True, forbid_unknown_fields=True, dict=True, eq=Fa
 def load_languages() -> dict[str, Language]:
     """Load all languages by their codes."""
     files = sorted(Path(__file__).with_name("languages").glob("*.toml"))
-    tables = {file.stem: tomllib.loads(file.read_text("utf-8")) for file in files}
-    return {code: msgspec.convert({"code": code, **tables[code]}, Language) for code in tables}
+    return {file.stem: _load_language(file) for file in files}
+
+
+def _load_language(file: Path) -> Language:
+    table = {"code": file.stem, **tomllib.loads(file.read_text("utf-8"))}
+    return msgspec.convert(table, Language, dec_hook=_decode_word_list)
+
+
+def _decode_word_list(_: type, words: str) -> WordList:
+    return WordList(word.strip().replace("$", " ") for word in words.split(","))
 
 
 @cache
 def all_topics() -> frozenset[str]:
     return frozenset(name for language in load_languages().values() for name in language.topics)
-
-
-def split_list(words: str) -> list[str]:
-    return [word.strip() for word in words.split(",")] if words else []
 
 
 def _word_starts(text: str) -> list[int]:

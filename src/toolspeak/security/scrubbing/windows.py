@@ -202,6 +202,8 @@ def match_end(body: re.Pattern[str], text: str, at: int, limit: int) -> int:
 
 def take_characters(value: str, count: int) -> str:
     """Return the first characters of a value without cutting an escape."""
+    if "\\" not in value[:count]:
+        return value[:count]
     return "".join(unit[0] for unit in islice(_UNIT.finditer(value), count))
 
 

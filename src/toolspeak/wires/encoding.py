@@ -228,6 +228,9 @@ class RequestEncoder:
         self.extra = dict(self.losses.carry(request.extra, "$"))
         """Fields that only this API has; encoders take out those that they encode."""
 
+    def encode(self) -> EncodedRequest:
+        raise NotImplementedError
+
     def finish(self, path: str, body: Json) -> EncodedRequest:
         notes = (*self.losses.notes(), *self.names.notes)
         return EncodedRequest(path, body, self.names, notes)

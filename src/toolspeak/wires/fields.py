@@ -7,11 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
-from functools import wraps
-from threading import Lock
 from typing import Any, TypeVar
-
-import msgspec
 
 from ..errors import WireError
 
@@ -30,7 +26,6 @@ ARGUMENTS_TEXT = f"{PRIVATE}arguments"
 """In the `extra` of a call: the JSON text of its arguments, if encoding them would change it."""
 HOSTED_TOOLS = f"{PRIVATE}tools"
 """In the `extra` of a request: the tools that only its own API can run."""
-_MAX_CACHED_BYTES = 2**22
 
 
 def json_type(value: Any) -> str:
@@ -180,47 +175,3 @@ class Fields:
 def nest(key: str, fields: Json | list[Any]) -> Json:
     """Return {key: fields}, or {} if there are no fields."""
     return {key: fields} if fields else {}
-
-
-F = TypeVar("F", bound=Fields)
-Reader = Callable[[F], T]
-
-
-def memoize_by_json(*keys: str) -> Callable[[Reader[F, T]], Reader[F, T]]:
-    """Cache a function that reads these fields and no others, by the JSON that they hold."""
-
-    def decorate(read: Reader[F, T]) -> Reader[F, T]:
-        cache: dict[bytes, T] = {}
-        size = 0
-        # The inspector decodes requests again, in threads.
-        lock = Lock()
-
-        @wraps(read)
-        def read_cached(fields: F) -> T:
-            nonlocal size
-            encoded = _encode_key([fields.peek(key) for key in keys])
-            cached = cache.get(encoded) if encoded else None
-            if cached is not None:
-                fields.discard(*keys)
-                return cached
-            value = read(fields)
-            with lock:
-                if encoded and encoded not in cache:
-                    cache[encoded] = value
-                    size += len(encoded)
-                while size > _MAX_CACHED_BYTES:
-                    oldest = next(iter(cache))
-                    size -= len(oldest)
-                    del cache[oldest]
-            return value
-
-        return read_cached
-
-    return decorate
-
-
-def _encode_key(value: Any) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except (ValueError, RecursionError):
-        return b""

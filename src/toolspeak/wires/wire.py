@@ -35,10 +35,10 @@ from ..types import (
 )
 from .calls import CallAssembler
 from .content import part_type
-from .encoding import API_NAMES, NO_TOOL_NAMES, EncodedRequest, ToolNames
-from .errors import UNKNOWN_STATUS
+from .encoding import API_NAMES, NO_TOOL_NAMES, EncodedRequest, RequestEncoder, ToolNames
+from .errors import UNKNOWN_STATUS, decode_failure
 from .fields import ARGUMENTS_TEXT, PRIVATE, Json
-from .framing import Frame, Framing, decode_json
+from .framing import Frame, Framing, ServerSentEvents, decode_json
 
 ReplyFeature = Literal["signatures", "images", "order", "refusals"]
 _PART_MARKS = frozenset({"type", ARGUMENTS_TEXT})
@@ -107,13 +107,13 @@ class Wire(Struct, frozen=True, kw_only=True):
 
     name: str
     decode_request: Callable[..., Request]
-    encode_request: Callable[[Request], EncodedRequest]
+    request_encoder: Callable[[Request], RequestEncoder]
     reply_decoder: Callable[[CallAssembler], ReplyDecoder]
     stream_encoder: Callable[[Envelope], StreamEncoder]
     encode_reply: Callable[[Reply, Envelope], Json]
-    decode_failure: Callable[[int, Any], Failure]
     encode_failure: Callable[[Failure], Json]
-    framing: Callable[[], Framing]
+    decode_failure: Callable[[int, Any], Failure] = decode_failure
+    framing: Callable[[], Framing] = ServerSentEvents
     content_type: str = "text/event-stream"
     key_header: str = "authorization"
     unsupported_in_replies: frozenset[ReplyFeature] = frozenset()
@@ -148,6 +148,9 @@ class Wire(Struct, frozen=True, kw_only=True):
         if self.has_system_field:
             return any(message.role not in ("system", "developer") for message in request.messages)
         return bool(request.messages) or bool(request.extra.get("previous_response_id"))
+
+    def encode_request(self, request: Request) -> EncodedRequest:
+        return self.request_encoder(request).encode()
 
     def auth_headers(self, key: str) -> dict[str, str]:
         if not key:

@@ -7,28 +7,18 @@ event: content_block_start
 data: {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", …}}
 """
 
-from ..errors import decode_failure
-from ..framing import ServerSentEvents
 from ..wire import Wire
-from .reply import (
-    AnthropicReplyDecoder,
-    AnthropicStreamEncoder,
-    encode_failure,
-    encode_reply,
-)
-from .request import NAME, decode_request, encode_request
+from . import reply, request
 
 WIRE = Wire(
-    name=NAME,
+    name=request.NAME,
     key_header="x-api-key",
-    decode_request=decode_request,
-    encode_request=encode_request,
-    reply_decoder=AnthropicReplyDecoder,
-    stream_encoder=AnthropicStreamEncoder,
-    encode_reply=encode_reply,
-    decode_failure=decode_failure,
-    encode_failure=encode_failure,
-    framing=ServerSentEvents,
+    decode_request=request.decode_request,
+    request_encoder=request.AnthropicRequestEncoder,
+    reply_decoder=reply.AnthropicReplyDecoder,
+    stream_encoder=reply.AnthropicStreamEncoder,
+    encode_reply=reply.encode_reply,
+    encode_failure=reply.encode_failure,
     has_system_field=True,
     unsupported_in_replies=frozenset({"images"}),
 )

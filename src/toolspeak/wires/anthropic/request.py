@@ -47,7 +47,8 @@ from ..encoding import (
     omit_none,
     short_hash,
 )
-from ..fields import HOSTED_TOOLS, PRIVATE, Fields, Json, memoize_by_json, nest
+from ..fields import HOSTED_TOOLS, PRIVATE, Fields, Json, nest
+from ..tools import decode_tool, decode_tools
 
 NAME = "anthropic"
 REDACTED = "redacted_thinking:"
@@ -74,7 +75,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     messages = list(_decode_system(fields))
     for item, path in fields.take_items("messages"):
         messages += _decode_message(Fields(item, path), history)
-    tools, hosted = _decode_tools(fields)
+    tools, hosted = decode_tools(fields, _decode_tool, "tools")
     choice, parallel = _decode_tool_choice(fields)
     streamed = fields.take("stream", bool)
     config = fields.take_object("output_config") or Fields({})
@@ -191,30 +192,10 @@ def _decode_result(fields: Fields, history: CallHistory) -> ToolResult:
     )
 
 
-@memoize_by_json("tools")
-def _decode_tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
-    """Return the tools that any model can be offered, and those that only this API can run."""
-    if not fields.has("tools"):
-        return None, []
-    tools: list[Tool] = []
-    hosted: list[Json] = []
-    for item, path in fields.take_items("tools"):
-        tool = Fields(item, path)
-        if (tool.take_text("type") or "custom") in ("custom", "function"):
-            tools.append(_decode_tool(tool))
-        else:
-            hosted.append(item)
-    return tuple(tools), hosted
-
-
-def _decode_tool(fields: Fields) -> Tool:
-    return Tool(
-        name=fields.require("name", str),
-        description=fields.take_text("description"),
-        parameters=fields.take("input_schema", dict) or {},
-        strict=fields.take("strict", bool),
-        extra=fields.rest(),
-    )
+def _decode_tool(item: Any, path: str) -> Iterator[Tool | Json]:
+    fields = Fields(item, path)
+    is_hosted = fields.take_text("type") not in ("", "custom", "function")
+    yield item if is_hosted else decode_tool(fields, "input_schema")
 
 
 def _decode_tool_choice(fields: Fields) -> tuple[ToolChoice, bool]:
@@ -264,10 +245,6 @@ def _decode_response_format(fields: Fields, key: str) -> ResponseFormat | None:
 
 
 # Encoding.
-
-
-def encode_request(request: Request) -> EncodedRequest:
-    return AnthropicRequestEncoder(request).encode()
 
 
 class AnthropicRequestEncoder(RequestEncoder):

@@ -9,22 +9,19 @@ from collections.abc import Callable
 
 from ..framing import Framing, JsonArray, ServerSentEvents
 from ..wire import Wire
-from .errors import decode_failure, encode_failure
-from .parts import NAME
-from .reply import GeminiReplyDecoder, GeminiStreamEncoder, encode_reply
-from .request import decode_request, encode_request
+from . import reply, request
+from .reply import GeminiStreamEncoder
 
 WIRE = Wire(
-    name=NAME,
+    name=request.NAME,
     key_header="x-goog-api-key",
-    decode_request=decode_request,
-    encode_request=encode_request,
-    reply_decoder=GeminiReplyDecoder,
+    decode_request=request.decode_request,
+    request_encoder=request.GeminiRequestEncoder,
+    reply_decoder=reply.GeminiReplyDecoder,
     stream_encoder=GeminiStreamEncoder,
-    encode_reply=encode_reply,
-    decode_failure=decode_failure,
-    encode_failure=encode_failure,
-    framing=ServerSentEvents,
+    encode_reply=reply.encode_reply,
+    decode_failure=reply.decode_failure,
+    encode_failure=reply.encode_failure,
     messages_field="contents",
     has_system_field=True,
 )

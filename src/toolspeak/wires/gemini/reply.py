@@ -4,6 +4,8 @@ of the same shape.
 data: {"candidates": [{"content": {"role": "model", "parts": [{"text": "Hi"}]}, "index": 0}], …}
 
 Each chunk is one line, and the stream holds nothing else: clients do not accept comments.
+
+{"error": {"code": 400, "message": "…", "status": "INVALID_ARGUMENT", "details": [{…}]}}
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import structs
+
 from ...errors import WireError
 from ...events import CallEnd, Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import (
     Failure,
+    FailureKind,
     Image,
     Note,
     Other,
@@ -28,10 +33,10 @@ from ...types import (
 )
 from ..calls import ORIGINAL_ID, CallAssembler
 from ..encoding import mark_private, omit_none, unmark_private
+from ..errors import classify_failure
 from ..fields import PRIVATE, Json
 from ..framing import encode_line
 from ..wire import Envelope, ReplyDecoder
-from .errors import decode_failure, encode_failure
 from .parts import (
     NAME,
     CamelCaseFields,
@@ -108,6 +113,17 @@ _FINISH_REASONS = {
     "refusal": "SAFETY",
     "error": "OTHER",
 }
+_STATUS_NAMES: dict[FailureKind, str] = {
+    "unauthorized": "UNAUTHENTICATED",
+    "forbidden": "PERMISSION_DENIED",
+    "not_found": "NOT_FOUND",
+    "rate_limit": "RESOURCE_EXHAUSTED",
+    "overloaded": "UNAVAILABLE",
+    "timeout": "DEADLINE_EXCEEDED",
+    "upstream": "UNAVAILABLE",
+    "internal": "INTERNAL",
+}
+_VIOLATION = "type.googleapis.com/google.rpc.BadRequest"
 _PARTIAL_CALL_FIELDS = ("partialArgs", "partial_args", "willContinue", "will_continue")
 _COUNTS = ("prompt", "toolUsePrompt", "candidates", "thoughts", "cachedContent", "total")
 
@@ -368,3 +384,65 @@ class GeminiStreamEncoder:
         before, after = b",\n" if self._has_sent else b"[", b"]" if is_last else b""
         self._has_sent = True
         return before + data + after
+
+
+# Errors.
+
+
+def decode_failure(status: int, body: Any) -> Failure:
+    if isinstance(body, list) and body:
+        body = body[0]
+    error = body.get("error", body) if isinstance(body, dict) else body
+    if not isinstance(error, dict):
+        return classify_failure(status, str(error or ""))
+    code, name = error.get("code"), error.get("status")
+    if isinstance(code, int) and 400 <= code < 600:
+        status = code
+    items: Any = error.get("details")
+    details = [item for item in items if isinstance(item, dict)] if type(items) is list else []
+    failure = classify_failure(
+        status,
+        str(error.get("message") or ""),
+        str(name) if name else None,
+        _find_field(details),
+        {"details": details} if details else None,
+    )
+    return structs.replace(failure, kind=_refine_kind(failure, details))
+
+
+def _refine_kind(failure: Failure, details: list[Json]) -> FailureKind:
+    """Return the kind of a failure, of which Google reports two as a plain 400."""
+    if failure.kind == "bad_request" and "number of tokens" in failure.message:
+        return "context_length"
+    if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):
+        return "unauthorized"
+    return failure.kind
+
+
+def _find_field(details: list[Json]) -> str | None:
+    """Return the field of the request that is wrong."""
+    for detail in details:
+        violations = detail.get("fieldViolations")
+        for violation in violations if isinstance(violations, list) else ():
+            if isinstance(violation, dict) and isinstance(violation.get("field"), str):
+                return violation["field"]
+    return None
+
+
+def encode_failure(failure: Failure) -> Json:
+    error = {
+        "code": failure.status,
+        "message": failure.message,
+        "status": _STATUS_NAMES.get(failure.kind, "INVALID_ARGUMENT"),
+    }
+    return {"error": error | omit_none(details=_encode_details(failure))}
+
+
+def _encode_details(failure: Failure) -> list[Any] | None:
+    if failure.details:
+        own = failure.details.get("details")
+        return own if isinstance(own, list) else [failure.details]
+    if failure.param is None:
+        return None
+    violation = {"field": failure.param, "description": failure.message}
+    return [{"@type": _VIOLATION, "fieldViolations": [violation]}]

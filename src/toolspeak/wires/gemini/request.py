@@ -49,7 +49,8 @@ from ..encoding import (
     convert_freeform_tool,
     omit_none,
 )
-from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, PRIVATE, Json, json_type, memoize_by_json, nest
+from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, PRIVATE, Json, json_type, nest
+from ..tools import decode_tool, decode_tools
 from .parts import (
     NAME,
     PLACEHOLDERS,
@@ -111,7 +112,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     notes: list[Note] = []
     named = fields.take_text("model")
     messages = (*_decode_system(fields, notes), *_decode_messages(fields, notes))
-    tools, hosted = _decode_tools(fields)
+    tools, hosted = decode_tools(fields, _decode_tool_group, "tools")
     choice, extra = _decode_tool_choice(fields, notes)
     config = fields.take_object("generationConfig") or CamelCaseFields({})
     sampling = {key: config.take_number(name) for key, name in _SAMPLING.items()}
@@ -268,34 +269,21 @@ def _encode_response(text: str, is_error: bool) -> Json:
     return {"error" if is_error else "result": text}
 
 
-@memoize_by_json("tools")
-def _decode_tools(fields: CamelCaseFields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
-    """Return the tools that any model can be offered, and those that only Google can run."""
-    if not fields.has("tools"):
-        return None, []
-    tools: list[Tool] = []
-    hosted: list[Json] = []
-    for item, path in fields.take_one_or_more("tools"):
-        group = CamelCaseFields(item, path)
-        for declaration, at in group.take_one_or_more("functionDeclarations"):
-            tools.append(_decode_tool(CamelCaseFields(declaration, at)))
-        hosted += [{kind: settings} for kind, settings in group.rest().items()]
-    return tuple(tools), hosted
+def _decode_tool_group(item: Any, path: str) -> Iterator[Tool | Json]:
+    """Yield the tools of a group, which may declare functions and name hosted tools."""
+    group = CamelCaseFields(item, path)
+    for declaration, at in group.take_one_or_more("functionDeclarations"):
+        yield _decode_function(CamelCaseFields(declaration, at))
+    yield from ({kind: settings} for kind, settings in group.rest().items())
 
 
-def _decode_tool(fields: CamelCaseFields) -> Tool:
-    parameters = fields.take("parametersJsonSchema", dict)
+def _decode_function(fields: CamelCaseFields) -> Tool:
     extra: Json = {}
-    if parameters is None and fields.has("parameters"):
-        original = fields.take_any("parameters")
+    if not fields.has("parametersJsonSchema") and fields.has("parameters"):
+        original, path = fields.take_any("parameters"), fields.path_of("parameters")
         extra = {_ORIGINAL_PARAMETERS: original}
-        parameters = to_json_schema(original, fields.path_of("parameters"))
-    return Tool(
-        name=fields.require("name", str),
-        description=fields.take_text("description"),
-        parameters=parameters or {},
-        extra=fields.rest() | extra,
-    )
+        fields.update({"parametersJsonSchema": to_json_schema(original, path)})
+    return decode_tool(fields, "parametersJsonSchema", extra)
 
 
 def _decode_tool_choice(fields: CamelCaseFields, notes: list[Note]) -> tuple[ToolChoice, Json]:
@@ -348,10 +336,6 @@ def _decode_thinking(config: CamelCaseFields) -> tuple[Thinking, Json]:
 
 
 # Encoding.
-
-
-def encode_request(request: Request) -> EncodedRequest:
-    return GeminiRequestEncoder(request).encode()
 
 
 def encode_model_path(model: str) -> str:

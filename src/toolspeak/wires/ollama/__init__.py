@@ -5,31 +5,21 @@
 {"message": {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}, …}
 """
 
-from ..errors import decode_failure
 from ..framing import JsonLines
 from ..wire import Wire
-from .reply import (
-    OllamaReplyDecoder,
-    OllamaStreamEncoder,
-    encode_failure,
-    encode_reply,
-)
-from .request import NAME, decode_request, encode_request, set_context_window
+from . import reply, request
 
 WIRE = Wire(
-    name=NAME,
-    decode_request=decode_request,
-    encode_request=encode_request,
-    reply_decoder=OllamaReplyDecoder,
-    stream_encoder=OllamaStreamEncoder,
-    encode_reply=encode_reply,
-    decode_failure=decode_failure,
-    encode_failure=encode_failure,
+    name=request.NAME,
+    decode_request=request.decode_request,
+    request_encoder=request.OllamaRequestEncoder,
+    reply_decoder=reply.OllamaReplyDecoder,
+    stream_encoder=reply.OllamaStreamEncoder,
+    encode_reply=reply.encode_reply,
+    encode_failure=reply.encode_failure,
     framing=JsonLines,
     model_load_reply={"done_reason": "load"},
-    set_context_window=set_context_window,
+    set_context_window=request.set_context_window,
     unsupported_in_replies=frozenset({"signatures", "images", "order", "refusals"}),
     content_type="application/x-ndjson",
 )
-
-__all__ = ["WIRE"]

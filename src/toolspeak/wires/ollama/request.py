@@ -45,9 +45,9 @@ from ..fields import (
     Fields,
     Json,
     json_type,
-    memoize_by_json,
     nest,
 )
+from ..tools import decode_tool, decode_tools
 
 NAME = "ollama"
 IS_GENERATE = f"{PRIVATE}generate"
@@ -73,7 +73,10 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     streamed = fields.take("stream", bool)
     is_generate = fields.has("prompt") and not fields.has("messages")
     messages = tuple(_decode_prompt(fields) if is_generate else _decode_messages(fields, notes))
-    tools, hosted = _decode_tools(fields)
+    if fields.peek("tools") == []:
+        # The SDK sends an empty list where its user passes no tools.
+        fields.discard("tools")
+    tools, hosted = decode_tools(fields, _decode_tool, "tools")
     options = fields.take_object("options") or Fields({})
     extra: Json = {IS_GENERATE: True} if is_generate else {}
     return Request(
@@ -148,33 +151,14 @@ def _decode_result(fields: Fields, parts: list[Part], history: CallHistory) -> T
     return ToolResult(call_id=call_id, name=name, content=content, extra=fields.rest() | extra)
 
 
-@memoize_by_json("tools")
-def _decode_tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
-    """Return the tools that any model can be offered, and those that only this API can run."""
-    # The SDK sends an empty list where its user passes no tools.
-    if fields.peek("tools") in (None, []):
-        fields.discard("tools")
-        return None, []
-    tools: list[Tool] = []
-    hosted: list[Any] = []
-    for item, path in fields.take_items("tools"):
-        outer = Fields(item, path)
-        if (outer.take_text("type") or "function") == "function":
-            tools.append(_decode_tool(outer))
-        else:
-            hosted.append(item)
-    return tuple(tools), hosted
-
-
-def _decode_tool(outer: Fields) -> Tool:
-    inner = outer.take_object("function")
-    fields = inner or outer
-    return Tool(
-        name=fields.require("name", str),
-        description=fields.take_text("description"),
-        parameters=fields.take("parameters", dict) or {},
-        extra=fields.rest() | (outer.rest() if inner else {}),
-    )
+def _decode_tool(item: Any, path: str) -> Iterator[Tool | Json]:
+    outer = Fields(item, path)
+    if outer.take_text("type") not in ("", "function"):
+        yield item
+    elif function := outer.take_object("function"):
+        yield decode_tool(function, extra=outer.rest())
+    else:
+        yield decode_tool(outer)
 
 
 def _decode_max_tokens(options: Fields) -> int | None:
@@ -206,10 +190,6 @@ def _decode_thinking(fields: Fields) -> Thinking:
 
 
 # Encoding.
-
-
-def encode_request(request: Request) -> EncodedRequest:
-    return OllamaRequestEncoder(request).encode()
 
 
 def set_context_window(body: Json, tokens: int) -> Json:

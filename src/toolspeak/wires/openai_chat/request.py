@@ -47,8 +47,9 @@ from ..encoding import (
     omit_none,
     shorten_id,
 )
-from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, PRIVATE, Fields, Json, memoize_by_json, nest
+from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, PRIVATE, Fields, Json, nest
 from ..framing import decode_json
+from ..tools import decode_tool, decode_tools
 from .parts import (
     REASONING_DETAILS,
     REASONING_FIELDS,
@@ -68,7 +69,6 @@ _SETTINGS = _NUMBERS | {
     *("metadata", "user", "max_tokens", _NEWER_LIMIT, "stop", "reasoning_effort"),
     *("response_format", "tool_choice", "function_call", "parallel_tool_calls", "stream_options"),
 }
-_TOOL_FIELDS = frozenset({"tools", "functions"})
 _CALL_FIELDS = frozenset({"tool_calls", "function_call"})
 _PACKED_FIELDS = {"content", "tool_calls", "tool_call_id", "reasoning_content"}
 """Fields of a message that some clients store as JSON in the content of another."""
@@ -87,7 +87,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     notes: list[Note] = []
     extra: Json = {}
     settings = _decode_settings(fields, extra) if fields.has_any(_SETTINGS) else {}
-    tools, hosted = _decode_tools(fields) if fields.has_any(_TOOL_FIELDS) else (None, ())
+    tools, hosted = decode_tools(fields, _decode_tool, "tools", "functions")
     is_streamed = fields.take("stream", bool)
     model = fields.take_text("model") or model
     messages = _decode_messages(fields.take("messages", list) or (), notes)
@@ -105,10 +105,6 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         extra=extra,
         **settings,
     )
-
-
-def encode_request(request: Request) -> EncodedRequest:
-    return ChatRequestEncoder(request).encode()
 
 
 class ChatRequestEncoder(RequestEncoder):
@@ -405,34 +401,15 @@ def _is_media(part: Part) -> bool:
 # Tools and settings.
 
 
-@memoize_by_json("tools", "functions")
-def _decode_tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
-    """Return the tools that any model can be offered, and those that only this API can run."""
-    if not fields.has("tools") and not fields.has("functions"):
-        return None, []
-    tools: list[Tool] = []
-    hosted: list[Any] = []
-    for item, path in (*fields.take_items("tools"), *fields.take_items("functions")):
-        outer = Fields(item, path)
-        kind = outer.take_text("type") or "function"
-        if kind in ("function", "custom"):
-            tools.append(_decode_tool(outer, kind))
-        else:
-            hosted.append(item)
-    return tuple(tools), hosted
-
-
-def _decode_tool(outer: Fields, kind: str) -> Tool:
+def _decode_tool(item: Any, path: str) -> Iterator[Tool | Json]:
+    outer = Fields(item, path)
+    kind = outer.take_text("type") or "function"
+    if kind not in ("function", "custom"):
+        yield item
+        return
     inner = outer.take_object(kind)
-    fields = inner or outer
-    return Tool(
-        name=fields.require("name", str),
-        description=fields.take_text("description"),
-        parameters=fields.take("parameters", dict) or {},
-        freeform=kind == "custom",
-        strict=fields.take("strict", bool),
-        extra=fields.rest() | (nest(_OUTSIDE_FUNCTION, outer.rest()) if inner else {}),
-    )
+    extra = nest(_OUTSIDE_FUNCTION, outer.rest()) if inner else {}
+    yield decode_tool(inner or outer, extra=extra, freeform=kind == "custom")
 
 
 def _decode_tool_choice(fields: Fields, extra: Json) -> ToolChoice:

@@ -6,25 +6,18 @@ event: response.function_call_arguments.delta
 data: {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": "{\"city\""}
 """
 
-from ..errors import decode_failure
-from ..framing import ServerSentEvents
 from ..openai_chat.reply import encode_failure
 from ..wire import Wire
-from .items import NAME
-from .reply_decoding import ResponsesReplyDecoder
-from .reply_encoding import ResponsesStreamEncoder, encode_reply
-from .request import decode_request, encode_request
+from . import reply_decoding, reply_encoding, request
 
 WIRE = Wire(
-    name=NAME,
-    decode_request=decode_request,
-    encode_request=encode_request,
-    reply_decoder=ResponsesReplyDecoder,
-    stream_encoder=ResponsesStreamEncoder,
-    encode_reply=encode_reply,
-    decode_failure=decode_failure,
+    name=request.NAME,
+    decode_request=request.decode_request,
+    request_encoder=request.ResponsesRequestEncoder,
+    reply_decoder=reply_decoding.ResponsesReplyDecoder,
+    stream_encoder=reply_encoding.ResponsesStreamEncoder,
+    encode_reply=reply_encoding.encode_reply,
     encode_failure=encode_failure,
-    framing=ServerSentEvents,
     messages_field="input",
     # Only this streamed error makes Codex shorten its conversation.
     streamed_failures=frozenset({"context_length"}),

@@ -23,8 +23,9 @@ from ..encoding import (
     choose_effort,
     omit_none,
 )
-from ..fields import HOSTED_TOOLS, PRIVATE, Fields, Json, memoize_by_json, nest
+from ..fields import HOSTED_TOOLS, PRIVATE, Fields, Json, nest
 from ..openai_chat.request import decode_schema_format, encode_schema_format
+from ..tools import decode_tool, decode_tools
 from .items import INSTRUCTIONS, NAME, InputEncoder, decode_input
 
 _SAMPLING = ("temperature", "top_p")
@@ -48,7 +49,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     fields = Fields(body)
     notes: list[Note] = []
     extra: Json = {}
-    tools, hosted = _decode_tools(fields)
+    tools, hosted = decode_tools(fields, _decode_tool, "tools")
     if hosted:
         extra[HOSTED_TOOLS] = hosted
     metadata, user = fields.take("metadata", dict) or {}, fields.take_text("user")
@@ -69,10 +70,6 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         notes=tuple(notes),
         extra=fields.rest() | extra,
     )
-
-
-def encode_request(request: Request) -> EncodedRequest:
-    return ResponsesRequestEncoder(request).encode()
 
 
 class ResponsesRequestEncoder(RequestEncoder):
@@ -200,23 +197,15 @@ class ResponsesRequestEncoder(RequestEncoder):
 # Tools.
 
 
-@memoize_by_json("tools")
-def _decode_tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
-    """Return the tools that any model can be offered, and those that only this API can run."""
-    if not fields.has("tools"):
-        return None, []
-    tools: list[Tool] = []
-    hosted: list[Json] = []
-    for item, path in fields.take_items("tools"):
-        tool = Fields(item, path)
-        match kind := tool.take_text("type") or "function":
-            case "function" | "custom":
-                tools.append(_decode_tool(tool, kind == "custom"))
-            case "namespace" if item.get("tools"):
-                tools += _decode_namespace(tool, hosted)
-            case _:
-                hosted.append(item)
-    return tuple(tools), hosted
+def _decode_tool(item: Any, path: str, namespace: str | None = None) -> Iterator[Tool | Json]:
+    fields = Fields(item, path)
+    match kind := fields.take_text("type") or "function":
+        case "function" | "custom":
+            yield decode_tool(fields, freeform=kind == "custom", namespace=namespace)
+        case "namespace" if item.get("tools") and namespace is None:
+            yield from _decode_namespace(fields)
+        case _:
+            yield item
 
 
 def _is_hosted(tool: Json) -> bool:
@@ -224,30 +213,15 @@ def _is_hosted(tool: Json) -> bool:
     return (tool.get("type") or "function") not in ("function", "custom")
 
 
-def _decode_tool(fields: Fields, freeform: bool, namespace: str | None = None) -> Tool:
-    return Tool(
-        name=fields.require("name", str),
-        description=fields.take_text("description"),
-        parameters=fields.take("parameters", dict) or {},
-        namespace=namespace,
-        freeform=freeform,
-        strict=fields.take("strict", bool),
-        extra=fields.rest(),
-    )
-
-
-def _decode_namespace(fields: Fields, hosted: list[Json]) -> Iterator[Tool]:
+def _decode_namespace(fields: Fields) -> Iterator[Tool | Json]:
     """Decode the tools of a namespace; each carries the namespace's own fields."""
     name, items = fields.require("name", str), fields.take_items("tools")
     about = fields.rest()
-    for item, path in items:
-        fields = Fields(item, path)
-        kind = fields.take_text("type") or "function"
-        if kind in ("function", "custom"):
-            tool = _decode_tool(fields, kind == "custom", name)
+    for tool in (tool for item, path in items for tool in _decode_tool(item, path, name)):
+        if isinstance(tool, Tool):
             yield replace(tool, extra=tool.extra | nest("namespace", about))
         else:
-            hosted.append(item | {_NAMESPACE: {"name": name, **about}})
+            yield tool | {_NAMESPACE: {"name": name, **about}}
 
 
 def _open_namespace(

@@ -45,6 +45,15 @@ _STATUS_BY_CODE = {
     "server_is_overloaded": 529,
 }
 """Statuses by error code, for errors that come without one."""
+ERROR_TYPES: dict[FailureKind, str] = {
+    "unauthorized": "authentication_error",
+    "forbidden": "permission_error",
+    "not_found": "not_found_error",
+    "rate_limit": "rate_limit_error",
+    "overloaded": "overloaded_error",
+    "timeout": "timeout_error",
+}
+"""The types of errors that the APIs of OpenAI and Anthropic have in common."""
 _CONTEXT_PHRASES = (
     "context_length",
     "context length",

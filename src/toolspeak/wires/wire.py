@@ -8,10 +8,10 @@ A wire is pure: it reads no clock and opens no connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from msgspec import Struct
 
@@ -28,6 +28,7 @@ from ..types import (
     Reasoning,
     Reply,
     Request,
+    StopReason,
     Text,
     ToolCall,
     ToolResult,
@@ -60,9 +61,12 @@ class Envelope(Struct, frozen=True):
 class ReplyDecoder:
     """Base of the APIs' reply decoders: frames to events. A whole reply is a single frame."""
 
+    stop_reasons: ClassVar[Mapping[str, StopReason]] = {}
+    """By the API's own names."""
+
     def __init__(self, calls: CallAssembler) -> None:
         self._calls = calls
-        self._is_started = False
+        self._is_started = self._is_refused = False
         self._usage: Usage | None = None
         self._raw_stop: str | None = None
         self._extra: Json = {}
@@ -78,12 +82,17 @@ class ReplyDecoder:
         raise NotImplementedError
 
     def finish(self) -> Iterator[Event]:
-        """Return the last events, once there are no more frames."""
-        raise NotImplementedError
-
-    def _note_dropped(self) -> Iterator[Note]:
+        """Yield the last events, once there are no more frames."""
+        reason = self._find_stop_reason()
+        yield from self._calls.finish(reason)
         for key in self._dropped:
             yield Note("unsupported", f"`{key}` of the reply is not passed on.", key)
+        reason = self._calls.adjust_stop_reason(reason)
+        reason = "refusal" if reason == "stop" and self._is_refused else reason
+        yield Finish(reason, self._raw_stop or None, self._usage, self._extra or None)
+
+    def _find_stop_reason(self) -> StopReason:
+        return self.stop_reasons.get(self._raw_stop or "", "stop")
 
 
 class StreamEncoder(Protocol):

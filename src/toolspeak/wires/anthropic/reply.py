@@ -26,7 +26,6 @@ from ...events import (
 )
 from ...types import (
     Failure,
-    FailureKind,
     Other,
     Part,
     Reasoning,
@@ -38,7 +37,7 @@ from ...types import (
 )
 from ..calls import CallAssembler
 from ..encoding import omit_none
-from ..errors import UNKNOWN_STATUS, decode_failure
+from ..errors import ERROR_TYPES, UNKNOWN_STATUS, decode_failure
 from ..fields import Fields, Json
 from ..framing import decode_json, encode_sse
 from ..wire import Envelope, ReplyDecoder
@@ -60,20 +59,17 @@ _CONTEXT_MESSAGE = "prompt is too long"
 """Begins the messages by which clients of this API recognise a full context window."""
 _PAYLOAD_TOO_LARGE = 413
 _TOKENS = re.compile(r"(\d+) tokens")
-_ERROR_TYPE_NAMES: dict[FailureKind, str] = {
-    "bad_request": "invalid_request_error",
-    "context_length": "invalid_request_error",
-    "unauthorized": "authentication_error",
-    "forbidden": "permission_error",
-    "not_found": "not_found_error",
+_INVALID_REQUEST = "invalid_request_error"
+_ERROR_TYPES = ERROR_TYPES | {
+    "bad_request": _INVALID_REQUEST,
+    "context_length": _INVALID_REQUEST,
     "too_large": "request_too_large",
-    "rate_limit": "rate_limit_error",
-    "overloaded": "overloaded_error",
-    "timeout": "timeout_error",
 }
 
 
 class AnthropicReplyDecoder(ReplyDecoder):
+    stop_reasons = _STOP_REASONS
+
     def __init__(self, calls: CallAssembler) -> None:
         super().__init__(calls)
         self._other_blocks: dict[int, tuple[Json, list[str]]] = {}
@@ -114,13 +110,6 @@ class AnthropicReplyDecoder(ReplyDecoder):
             case _:
                 pass  # A ping, or an event that is not known yet.
 
-    def finish(self) -> Iterator[Event]:
-        reason = _STOP_REASONS.get(self._raw_stop or "", "stop")
-        yield from self._calls.finish(reason)
-        reason = self._calls.adjust_stop_reason(reason)
-        usage = _decode_usage(Fields(self._counts))
-        yield Finish(reason, self._raw_stop, usage, self._extra or None)
-
     def _decode_whole(self, fields: Fields) -> Iterator[Event]:
         if fields.has("error"):
             yield decode_failure(UNKNOWN_STATUS, fields.rest())
@@ -141,12 +130,13 @@ class AnthropicReplyDecoder(ReplyDecoder):
         self._read_usage(message.take_object("usage"))
         identity, model = str(message.take_any("id") or ""), message.take_text("model")
         message.discard("type", "role", *_STOP_FIELDS)
-        usage = _decode_usage(Fields(self._counts)) if self._counts else None
-        yield Started(identity, model, usage, NAME, message.rest() or None)
+        yield Started(identity, model, self._usage, NAME, message.rest() or None)
 
     def _read_usage(self, usage: Fields | None) -> None:
-        # Counts are totals: later ones replace earlier ones.
-        self._counts |= usage.rest() if usage else {}
+        if usage:
+            # Counts are totals: later ones replace earlier ones.
+            self._counts |= usage.rest()
+            self._usage = _decode_usage(Fields(self._counts))
 
     def _read_stop(self, fields: Fields) -> None:
         self._raw_stop = fields.take("stop_reason", str) or self._raw_stop
@@ -419,9 +409,9 @@ def _encode_frame(kind: str, **fields: Any) -> bytes:
 
 
 def encode_failure(failure: Failure) -> Json:
-    kind = _ERROR_TYPE_NAMES.get(failure.kind, "api_error")
+    kind = _ERROR_TYPES.get(failure.kind, "api_error")
     if failure.kind == "too_large" and failure.status != _PAYLOAD_TOO_LARGE:
-        kind = _ERROR_TYPE_NAMES["bad_request"]
+        kind = _INVALID_REQUEST
     message = failure.message
     if failure.kind == "context_length" and not message.startswith(_CONTEXT_MESSAGE):
         message = f"{_CONTEXT_MESSAGE}: {_state_limit(message)}"

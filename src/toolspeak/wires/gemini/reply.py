@@ -129,9 +129,12 @@ _COUNTS = ("prompt", "toolUsePrompt", "candidates", "thoughts", "cachedContent",
 
 
 class GeminiReplyDecoder(ReplyDecoder):
+    stop_reasons = _STOP_REASONS
+
     def __init__(self, calls: CallAssembler) -> None:
         super().__init__(calls)
         self._is_blocked = False
+        """The prompt was refused."""
 
     def feed(self, frame: Any) -> Iterator[Event]:
         for item in frame if isinstance(frame, list) else [frame]:
@@ -142,15 +145,15 @@ class GeminiReplyDecoder(ReplyDecoder):
             yield from self._decode_chunk(fields)
 
     def finish(self) -> Iterator[Event]:
-        yield from self._note_dropped()
-        raw = self._raw_stop
-        reason: StopReason = "filter" if self._is_blocked else _STOP_REASONS.get(raw or "", "stop")
+        raw, reason = self._raw_stop, self._find_stop_reason()
         if raw and (reason == "error" or (raw not in _STOP_REASONS and not self._is_blocked)):
             details = str(self._extra.get(f"{PRIVATE}{_CANDIDATE}finishMessage") or "")[:1000]
             code = "malformed" if raw.startswith("MALFORMED") else "converted"
             yield Note(code, f"The finish reason {raw} is read as {reason!r}.", details)
-        reason = self._calls.adjust_stop_reason(reason)
-        yield Finish(reason, raw, self._usage, self._extra or None)
+        yield from super().finish()
+
+    def _find_stop_reason(self) -> StopReason:
+        return "filter" if self._is_blocked else super()._find_stop_reason()
 
     def _decode_chunk(self, fields: CamelCaseFields) -> Iterator[Event]:
         identity, model = fields.take_text("responseId"), fields.take_text("modelVersion")

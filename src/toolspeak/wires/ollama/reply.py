@@ -35,11 +35,7 @@ _STOP_REASONS: dict[str, StopReason] = {"stop": "stop", "length": "length"}
 
 
 class OllamaReplyDecoder(ReplyDecoder):
-    _has_ended = False
-
-    @property
-    def is_complete(self) -> bool:
-        return self._has_ended
+    stop_reasons = _STOP_REASONS
 
     def feed(self, frame: Any) -> Iterator[Event]:
         fields = Fields(frame)
@@ -65,11 +61,6 @@ class OllamaReplyDecoder(ReplyDecoder):
             else:
                 self._dropped[key] = None
 
-    def finish(self) -> Iterator[Event]:
-        yield from self._note_dropped()
-        reason = self._calls.adjust_stop_reason(_STOP_REASONS.get(self._raw_stop or "", "stop"))
-        yield Finish(reason, self._raw_stop, self._usage, self._extra or None)
-
     def _decode_message(self, fields: Fields, text_field: str) -> Iterator[Event]:
         if reasoning := fields.take_text("thinking"):
             yield ReasoningDelta(reasoning)
@@ -87,8 +78,7 @@ class OllamaReplyDecoder(ReplyDecoder):
 
     def _decode_end(self, fields: Fields) -> None:
         """Decode the last line: the stop reason and the statistics."""
-        self._has_ended = True
-        self._raw_stop = fields.take_text("done_reason") or None
+        self._raw_stop = fields.take_text("done_reason")
         counts = [fields.take_any(key) for key in ("prompt_eval_count", "eval_count")]
         read, written = (count if type(count) is int else 0 for count in counts)
         if any(count is not None for count in counts):

@@ -32,7 +32,7 @@ from ...types import Failure, Image, Reasoning, Reply, Request, StopReason, Text
 from ..calls import TRUNCATING_REASONS, CallAssembler
 from ..content import REFUSAL, encode_media_url, is_refusal
 from ..encoding import omit_none, public_fields
-from ..errors import UNKNOWN_STATUS, decode_failure
+from ..errors import ERROR_TYPES, UNKNOWN_STATUS, decode_failure
 from ..fields import Fields, Json, nest
 from ..framing import decode_json, encode_line, encode_sse
 from ..wire import Envelope, ReplyDecoder
@@ -47,16 +47,7 @@ _STOP_REASONS: dict[str, StopReason] = {
     "content_filter": "filter",
 }
 _FINISH_REASONS = {"length": "length", "calls": "tool_calls", "filter": "content_filter"}
-_ERROR_TYPES = {
-    "unauthorized": "authentication_error",
-    "forbidden": "permission_error",
-    "not_found": "not_found_error",
-    "rate_limit": "rate_limit_error",
-    "overloaded": "overloaded_error",
-    "upstream": "upstream_error",
-    "timeout": "timeout_error",
-    "internal": "server_error",
-}
+_ERROR_TYPES = ERROR_TYPES | {"upstream": "upstream_error", "internal": "server_error"}
 _EXTRA_FIELDS = ("system_fingerprint", "service_tier")
 """Fields of a completion of the usual shape that are carried in the reply's `extra`."""
 _MAX_CHUNK = 4000
@@ -215,9 +206,10 @@ class _CallSlot:
 
 
 class ChatReplyDecoder(ReplyDecoder):
+    stop_reasons = _STOP_REASONS
+
     def __init__(self, calls: CallAssembler) -> None:
         super().__init__(calls)
-        self._is_refused = False
         self._slots: dict[int | None, _CallSlot] = {}
         self._is_whole = False
         """The current message is whole and not truncated."""
@@ -226,15 +218,6 @@ class ChatReplyDecoder(ReplyDecoder):
         if isinstance(frame, Completion):
             return self._decode_completion(frame)
         return self._decode_chunk(frame)
-
-    def finish(self) -> Iterator[Event]:
-        reason = _STOP_REASONS.get(self._raw_stop or "", "stop")
-        yield from self._calls.finish(reason)
-        yield from self._note_dropped()
-        reason = self._calls.adjust_stop_reason(reason)
-        if self._is_refused and reason == "stop":
-            reason = "refusal"
-        yield Finish(reason, self._raw_stop, self._usage)
 
     def _decode_completion(self, completion: Completion) -> list[Event]:
         """Decode a completion of the usual shape: the same as `_decode_chunk`, faster."""

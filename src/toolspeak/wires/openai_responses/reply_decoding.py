@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from ...events import ITEM_ID, Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
+from ...events import ITEM_ID, Event, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Failure, Other, StopReason, Usage
 from ..calls import CallAssembler
 from ..content import REFUSAL
@@ -60,8 +60,7 @@ class ResponsesReplyDecoder(ReplyDecoder):
         self._items: list[_ItemState] = []
         self._by_index: dict[int, _ItemState] = {}
         self._by_id: dict[str, _ItemState] = {}
-        self._is_refused = False
-        self._stop_reason: StopReason = "stop"
+        self._is_incomplete = False
 
     def feed(self, frame: Any) -> Iterator[Event]:
         fields = Fields(frame)
@@ -78,14 +77,14 @@ class ResponsesReplyDecoder(ReplyDecoder):
     def finish(self) -> Iterator[Event]:
         for item in self._items:
             for index, text in item.refusals.items():
-                yield from self._emit_refusal(item, index, text)
+                yield from self._emit_text(item, index, Fields({"refusal": text}))
             if item.arguments is not None:
                 yield from self._calls.end(item, item.arguments)
-        yield from self._calls.finish(self._stop_reason)
-        reason = self._calls.adjust_stop_reason(self._stop_reason)
-        if reason == "stop" and self._is_refused:
-            reason = "refusal"
-        yield Finish(reason, self._raw_stop, self._usage, self._extra or None)
+        yield from super().finish()
+
+    def _find_stop_reason(self) -> StopReason:
+        default = "length" if self._is_incomplete else "stop"
+        return INCOMPLETE_REASONS.get(self._raw_stop or "", default)
 
     # The response.
 
@@ -117,8 +116,7 @@ class ResponsesReplyDecoder(ReplyDecoder):
             yield _decode_failure(fields.take_any("error") or {"message": message})
             return
         self._raw_stop = reason or status
-        if status == "incomplete":
-            self._stop_reason = INCOMPLETE_REASONS.get(reason, "length")
+        self._is_incomplete = status == "incomplete"
         fields.discard("id", "model")
         self._extra = _take_response_extra(fields)
 
@@ -197,27 +195,22 @@ class ResponsesReplyDecoder(ReplyDecoder):
         if delta := fields.take_text("delta"):
             yield from self._calls.emit(TextDelta(delta, item=item.id))
 
-    def _decode_whole_text(self, fields: Fields) -> Iterator[Event]:
-        yield from self._emit_text(*self._find_part(fields), fields.take_text("text"))
-
-    def _emit_text(self, item: _ItemState, index: int, text: str) -> Iterator[Event]:
-        if text and index not in item.sent_parts:
-            item.sent_parts.add(index)
-            yield from self._calls.emit(TextDelta(text, item=item.id))
-
     def _decode_refusal_delta(self, fields: Fields) -> Iterator[Event]:
         item, index = self._find_part(fields)
         item.refusals[index] = item.refusals.get(index, "") + fields.take_text("delta")
         yield from ()
 
-    def _decode_whole_refusal(self, fields: Fields) -> Iterator[Event]:
-        yield from self._emit_refusal(*self._find_part(fields), fields.take_text("refusal"))
+    def _decode_whole_text(self, fields: Fields) -> Iterator[Event]:
+        yield from self._emit_text(*self._find_part(fields), fields)
 
-    def _emit_refusal(self, item: _ItemState, index: int, text: str) -> Iterator[Event]:
+    def _emit_text(self, item: _ItemState, index: int, fields: Fields) -> Iterator[Event]:
+        """Emit a text or refusal that came whole, unless its deltas were emitted."""
+        refusal = fields.take_text("refusal")
+        text = refusal or fields.take_text("text")
         if text and index not in item.sent_parts:
             item.sent_parts.add(index)
-            self._is_refused = True
-            yield from self._calls.emit(TextDelta(text, REFUSAL, item.id))
+            self._is_refused = self._is_refused or bool(refusal)
+            yield from self._calls.emit(TextDelta(text, REFUSAL if refusal else None, item.id))
 
     def _decode_part_end(self, fields: Fields) -> Iterator[Event]:
         item, index = self._find_part(fields)
@@ -228,11 +221,9 @@ class ResponsesReplyDecoder(ReplyDecoder):
         if index in item.closed_parts:
             return
         item.closed_parts.add(index)
-        if fields.peek_text("type") == "refusal":
-            yield from self._emit_refusal(item, index, fields.take_text("refusal"))
-            return
-        yield from self._emit_text(item, index, fields.take_text("text"))
-        yield from self._emit_extra(item, fields)
+        yield from self._emit_text(item, index, fields)
+        if fields.peek_text("type") != "refusal":
+            yield from self._emit_extra(item, fields)
 
     def _decode_whole_message(self, item: _ItemState, fields: Fields) -> Iterator[Event]:
         fields.discard("role")
@@ -336,7 +327,7 @@ class ResponsesReplyDecoder(ReplyDecoder):
         "response.output_text.delta": _decode_text_delta,
         "response.output_text.done": _decode_whole_text,
         "response.refusal.delta": _decode_refusal_delta,
-        "response.refusal.done": _decode_whole_refusal,
+        "response.refusal.done": _decode_whole_text,
         "response.content_part.done": _decode_part_end,
         "response.reasoning_summary_text.delta": _decode_summary,
         "response.reasoning_summary_text.done": _decode_summary,

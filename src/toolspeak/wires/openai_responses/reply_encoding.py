@@ -129,8 +129,7 @@ class ResponsesStreamEncoder:
                 self._collect_item()
             case CallRejected() if isinstance(self._open, CallItem):
                 if event.index == self._open.call_index:
-                    yield from self._open.cancel()
-                    self._open = None
+                    yield from self._close_item()
             case PartAdded():
                 yield from self._encode_part(event.part)
             case Failure():
@@ -221,31 +220,21 @@ class ResponsesStreamEncoder:
         suffix = self._head["id"].removeprefix("resp_")[:_MAX_ID_SUFFIX]
         return f"{prefix}_{self._item_count}_{suffix}"
 
-    def _open_item(self, item: MessageItem | ReasoningItem | CallItem) -> Iterator[Json]:
+    def _open_item(self, item: OutputItem) -> Iterator[Json]:
         yield from self._close_item()
         self._open = item
         self._item_count += 1
         yield item.start()
 
     def _close_item(self, status: str = "completed") -> Iterator[Json]:
-        """End the open item. A call that has not ended is cancelled."""
-        if isinstance(self._open, MessageItem):
-            yield from self._open.end(status)
-        elif isinstance(self._open, ReasoningItem):
-            yield from self._open.end(None, {})
-        elif isinstance(self._open, CallItem):
-            yield from self._open.cancel()
-            self._open = None
-        self._collect_item()
+        if self._open is not None:
+            yield from self._open.close(status)
+            self._collect_item()
 
     def _collect_item(self) -> None:
-        if self._open is not None:
+        if self._open is not None and not self._open.is_cancelled:
             self._output.append(self._open.item)
-            self._open = None
-
-    def _is_open(self, kind: type[OutputItem], item: str) -> bool:
-        """Return True if an item of this kind is open that is the given one or has no id."""
-        return isinstance(self._open, kind) and item in ("", self._open.id)
+        self._open = None
 
     def _encode_text(self, event: TextDelta) -> Iterator[Json]:
         item, is_refused, fields = event.item, False, {}
@@ -255,31 +244,30 @@ class ResponsesStreamEncoder:
             item, fields = item or extra.get(ITEM_ID, ""), public_fields(extra)
         if not event.text and not fields:
             return
-        if not self._is_open(MessageItem, item):
-            identity = self._choose_id("msg", item=item)
-            yield from self._open_item(MessageItem(self._item_count, identity))
-        assert isinstance(self._open, MessageItem)
+        message = self._open
+        if not isinstance(message, MessageItem) or item not in ("", message.id):
+            message = MessageItem(self._item_count, self._choose_id("msg", item=item))
+            yield from self._open_item(message)
         if event.text:
             self._has_refusal = self._has_refusal or is_refused
-            yield from self._open.add(event.text, is_refused)
+            yield from message.add(event.text, is_refused)
         if fields:
-            yield from self._open.end_text(fields)
+            yield from message.end_text(fields)
             if message_fields(fields):
                 yield from self._close_item()
 
     def _encode_reasoning(self, event: ReasoningDelta) -> Iterator[Json]:
-        extra = self._carry(event.extra)
-        is_open = self._is_open(ReasoningItem, event.item)
-        if not event.text and not is_open and event.signature is None:
-            return
-        if not is_open:
+        extra, reasoning = self._carry(event.extra), self._open
+        if not isinstance(reasoning, ReasoningItem) or event.item not in ("", reasoning.id):
+            if not event.text and event.signature is None:
+                return
             identity = self._choose_id("rs", extra, event.item)
-            yield from self._open_item(ReasoningItem(self._item_count, identity))
-        assert isinstance(self._open, ReasoningItem)
+            reasoning = ReasoningItem(self._item_count, identity)
+            yield from self._open_item(reasoning)
         if event.text:
-            yield from self._open.add(event.text)
+            yield from reasoning.add(event.text)
         if event.signature is not None or event.extra:
-            yield from self._open.end(event.signature, extra)
+            yield from reasoning.end(event.signature, extra)
             self._collect_item()
 
     def _encode_part(self, part: Image | Other) -> Iterator[Json]:
@@ -288,16 +276,11 @@ class ResponsesStreamEncoder:
             item = encode_image_item(part)
         elif isinstance(part, Other) and self._is_same_wire:
             item = part.data
-        if not item:
-            return
-        yield from self._close_item()
-        identity = item.get("id")
-        identity = identity if isinstance(identity, str) else self._choose_id("ig")
-        self._open = whole = OutputItem(self._item_count, identity)
-        self._item_count += 1
-        yield whole.announce(item)
-        yield whole.complete(item)
-        self._collect_item()
+        if item:
+            identity = item.get("id")
+            identity = identity if isinstance(identity, str) else self._choose_id("ig")
+            yield from self._open_item(OutputItem(self._item_count, identity, item))
+            yield from self._close_item()
 
 
 def _repeat_request(request: Request, extra: Json) -> Json:
@@ -334,25 +317,28 @@ def _encode_usage(usage: Usage, extra: Json) -> Json:
 class OutputItem:
     """An item of the output. `item` is complete once it has ended."""
 
-    def __init__(self, index: int, identity: str) -> None:
+    def __init__(self, index: int, identity: str, item: Json) -> None:
         self._index = index
         self.id = identity
-        self.item: Json = {}
+        self.item = {"id": identity, **item}
+        self.is_cancelled = False
+        """The response does not list the item."""
         self._pieces: list[str] = []
 
-    def announce(self, item: Json) -> Json:
-        return self._item_event("added", {"id": self.id, **item})
+    def start(self) -> Json:
+        return self._item_event("added")
 
-    def complete(self, item: Json) -> Json:
+    def close(self, status: str) -> Iterator[Json]:
+        """End the item as it is, with this status if it has one."""
+        yield self._item_event("done")
+
+    def _complete(self, item: Json) -> Json:
         self.item = {"id": self.id, **item}
-        return self._item_event("done", self.item)
+        return self._item_event("done")
 
-    def _item_event(self, state: str, item: Json) -> Json:
-        return {
-            "type": f"response.output_item.{state}",
-            "output_index": self._index,
-            "item": item,
-        }
+    def _item_event(self, state: str) -> Json:
+        kind = f"response.output_item.{state}"
+        return {"type": kind, "output_index": self._index, "item": self.item}
 
     def _event(self, kind: str, **fields: object) -> Json:
         head = {"type": f"response.{kind}", "item_id": self.id, "output_index": self._index}
@@ -361,15 +347,12 @@ class OutputItem:
 
 class MessageItem(OutputItem):
     def __init__(self, index: int, identity: str) -> None:
-        super().__init__(index, identity)
+        super().__init__(index, identity, {"status": "in_progress", **encode_assistant_message(())})
         self._texts: list[Text] = []
         """The texts that have ended, and empty ones with fields of the message."""
         self._part_count = 0
         self._part: Text | None = None
         """The open text, as yet empty."""
-
-    def start(self) -> Json:
-        return self.announce({"status": "in_progress", **encode_assistant_message(())})
 
     def add(self, text: str, is_refused: bool) -> Iterator[Json]:
         if self._part is None or is_refusal(self._part) != is_refused:
@@ -390,9 +373,9 @@ class MessageItem(OutputItem):
             yield self._start_part(False)
         yield from self._end_part(extra)
 
-    def end(self, status: str) -> Iterator[Json]:
+    def close(self, status: str) -> Iterator[Json]:
         yield from self._end_part({})
-        yield self.complete({"status": status, **encode_assistant_message(self._texts)})
+        yield self._complete({"status": status, **encode_assistant_message(self._texts)})
 
     def _start_part(self, is_refused: bool) -> Json:
         self._part = Text("", REFUSAL if is_refused else {})
@@ -419,8 +402,8 @@ class MessageItem(OutputItem):
 class ReasoningItem(OutputItem):
     """Reasoning, sent as a summary."""
 
-    def start(self) -> Json:
-        return self.announce(encode_reasoning(Reasoning("")))
+    def __init__(self, index: int, identity: str) -> None:
+        super().__init__(index, identity, encode_reasoning(Reasoning("")))
 
     def add(self, text: str) -> Iterator[Json]:
         if not self._pieces:
@@ -433,7 +416,10 @@ class ReasoningItem(OutputItem):
         if text:
             yield self._summary_event("text.done", text=text)
             yield self._summary_event("part.done", part=encode_summary(text))
-        yield self.complete(encode_reasoning(Reasoning(text, signature, extra)))
+        yield self._complete(encode_reasoning(Reasoning(text, signature, extra)))
+
+    def close(self, status: str) -> Iterator[Json]:
+        return self.end(None, {})
 
     def _summary_event(self, kind: str, **fields: object) -> Json:
         return self._event(f"reasoning_summary_{kind}", summary_index=0, **fields)
@@ -441,8 +427,6 @@ class ReasoningItem(OutputItem):
 
 class CallItem(OutputItem):
     def __init__(self, index: int, identity: str, event: CallStart) -> None:
-        super().__init__(index, identity)
-        self.call_index = event.index
         self._call = ToolCall(
             id=event.id,
             name=event.name,
@@ -450,14 +434,13 @@ class CallItem(OutputItem):
             namespace=event.namespace,
             freeform=event.freeform,
         )
+        super().__init__(index, identity, self._encode("in_progress", ""))
+        self.call_index = event.index
         self._arguments_event, self._field = (
             ("custom_tool_call_input", "input")
             if event.freeform
             else ("function_call_arguments", "arguments")
         )
-
-    def start(self) -> Json:
-        return self.announce(self._encode("in_progress", ""))
 
     def add(self, text: str) -> Json:
         self._pieces.append(text)
@@ -470,14 +453,14 @@ class CallItem(OutputItem):
         text = text if _is_input_of(text, call) else encode_call_input(call)
         yield from self._end_as("completed", text, extra)
 
-    def cancel(self) -> Iterator[Json]:
-        """End a call that is not made. Clients that act on items see that it is incomplete; the
-        response does not list it."""
+    def close(self, status: str) -> Iterator[Json]:
+        """End a call that is not made. Clients that act on items see that it is incomplete."""
+        self.is_cancelled = True
         yield from self._end_as("incomplete", "".join(self._pieces), {})
 
     def _end_as(self, status: str, text: str, extra: Json) -> Iterator[Json]:
         yield self._event(f"{self._arguments_event}.done", **{self._field: text})
-        yield self.complete(self._encode(status, text) | extra)
+        yield self._complete(self._encode(status, text) | extra)
 
     def _encode(self, status: str, text: str) -> Json:
         return {"status": status, **encode_call(self._call, self._call.name, text)}

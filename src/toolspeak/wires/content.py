@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -70,14 +70,6 @@ def as_plain_text(parts: Sequence[Part]) -> str | None:
             return part.text
         return None
     return ""
-
-
-def encode_content(parts: Sequence[Part], encode_part: Callable[[Part], Json]) -> str | list[Json]:
-    """Encode parts as a string if they are one plain text, else as a list without empty parts."""
-    text = as_plain_text(parts)
-    if text is not None:
-        return text
-    return [encoded for part in parts if (encoded := encode_part(part))]
 
 
 def as_result_content(parts: Iterable[Part]) -> str | tuple[ContentPart, ...]:

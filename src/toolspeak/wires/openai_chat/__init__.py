@@ -5,6 +5,7 @@
 data: {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "call_1", "function": {…}}]}}]}
 """
 
+from ..openai import encode_failure
 from ..wire import Wire
 from . import reply, request
 
@@ -15,7 +16,7 @@ WIRE = Wire(
     reply_decoder=reply.ChatReplyDecoder,
     stream_encoder=reply.ChatStreamEncoder,
     encode_reply=reply.encode_reply,
-    encode_failure=reply.encode_failure,
+    encode_failure=encode_failure,
     parse_reply_body=reply.parse_reply_body,
     read_text_chunk=reply.read_text_chunk,
     is_frame_wanted=reply.is_frame_wanted,

@@ -31,13 +31,13 @@ from ...events import (
 from ...types import Failure, Image, Reasoning, Reply, Request, StopReason, Text, ToolCall, Usage
 from ..calls import TRUNCATING_REASONS, CallAssembler
 from ..content import REFUSAL, encode_media_url, is_refusal
-from ..encoding import omit_none, public_fields
-from ..errors import ERROR_TYPES, UNKNOWN_STATUS, decode_failure
+from ..encoding import public_fields
+from ..errors import UNKNOWN_STATUS, decode_failure
 from ..fields import Fields, Json, nest
 from ..framing import decode_json, encode_line, encode_sse
+from ..openai import decode_part, encode_failure
 from ..wire import Envelope, ReplyDecoder
-from .parts import REASONING_FIELDS, decode_part, decode_reasoning, encode_reasoning
-from .request import NAME
+from .request import NAME, REASONING_FIELDS, decode_reasoning, encode_reasoning
 
 _STOP_REASONS: dict[str, StopReason] = {
     "stop": "stop",
@@ -47,7 +47,6 @@ _STOP_REASONS: dict[str, StopReason] = {
     "content_filter": "filter",
 }
 _FINISH_REASONS = {"length": "length", "calls": "tool_calls", "filter": "content_filter"}
-_ERROR_TYPES = ERROR_TYPES | {"upstream": "upstream_error", "internal": "server_error"}
 _EXTRA_FIELDS = ("system_fingerprint", "service_tier")
 """Fields of a completion of the usual shape that are carried in the reply's `extra`."""
 _MAX_CHUNK = 4000
@@ -547,14 +546,3 @@ class ChatStreamEncoder:
     def _encode_chunk(self, delta: Json, reason: str | None = None) -> bytes:
         end = _OPEN_CHUNK_END if reason is None else _CHUNK_END % encode_line(reason)
         return b"data: " + self._chunk_start + encode_line(delta) + end
-
-
-def encode_failure(failure: Failure) -> Json:
-    code = "context_length_exceeded" if failure.kind == "context_length" else failure.code
-    error = {
-        "message": failure.message,
-        "type": _ERROR_TYPES.get(failure.kind, "invalid_request_error"),
-        "param": failure.param,
-        "code": code,
-    }
-    return {"error": error | omit_none(details=failure.details)}

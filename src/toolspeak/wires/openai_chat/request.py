@@ -32,38 +32,40 @@ from ..calls import CallHistory
 from ..content import (
     REFUSAL,
     as_plain_text,
-    encode_content,
+    encode_media_url,
+    is_refusal,
     merge_assistant_messages,
 )
 from ..encoding import (
     OPENAI_NAMES,
     EncodedRequest,
     LossLog,
-    RequestEncoder,
     as_object_schema,
     choose_effort,
     convert_freeform_tool,
     map_tool_names,
     omit_none,
-    shorten_id,
 )
 from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, PRIVATE, Fields, Json, nest
 from ..framing import decode_json
-from ..tools import decode_tool, decode_tools
-from .parts import (
-    REASONING_DETAILS,
-    REASONING_FIELDS,
+from ..openai import (
+    OpenAIRequestEncoder,
     decode_part,
-    decode_reasoning,
-    encode_part,
-    encode_reasoning,
+    decode_tool_choice,
+    encode_schema_format,
+    is_hosted,
+    take_response_format,
 )
+from ..tools import decode_tool, decode_tools
 
 NAME = "openai_chat"
 _SAMPLING = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")
 _SAMPLING_EXTENSIONS = ("top_k", "min_p", "repetition_penalty")
 """Settings that many servers accept, and OpenAI's own does not."""
 _NEWER_LIMIT = "max_completion_tokens"
+REASONING_DETAILS = "reasoning_details"
+_REASONING_TEXTS = ("reasoning_content", "reasoning", "thinking")
+REASONING_FIELDS = frozenset({*_REASONING_TEXTS, REASONING_DETAILS})
 _NUMBERS = frozenset((*_SAMPLING, *_SAMPLING_EXTENSIONS))
 _SETTINGS = _NUMBERS | {
     *("metadata", "user", "max_tokens", _NEWER_LIMIT, "stop", "reasoning_effort"),
@@ -78,7 +80,6 @@ _OWN_REASONING_DETAILS = f"{PRIVATE}{REASONING_DETAILS}"
 _RESULT_NAME = f"{PRIVATE}name"
 _OUTSIDE_FUNCTION = f"{PRIVATE}outer"
 _INPUT_ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user"}
-_MAX_ID = 40
 _DEFAULT_THINKING = Thinking()
 
 
@@ -107,9 +108,9 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     )
 
 
-class ChatRequestEncoder(RequestEncoder):
+class ChatRequestEncoder(OpenAIRequestEncoder):
     wire = NAME
-    name_rule = OPENAI_NAMES
+    max_id = 40
 
     def encode(self) -> EncodedRequest:
         request, extra = self.request, self.extra
@@ -160,13 +161,13 @@ class ChatRequestEncoder(RequestEncoder):
         if message.role == "assistant":
             return self._encode_assistant(parts, extra, path)
         role = "user" if message.role == "tool" else message.role
-        return {"role": role, "content": self._encode_content(parts, path), **extra}
+        return {"role": role, "content": self.encode_content(parts, path), **extra}
 
     def _encode_assistant(self, parts: Sequence[Part], extra: Json, path: str) -> Json | None:
         """Encode an assistant's message; None if nothing of it is supported."""
         calls = [part for part in parts if isinstance(part, ToolCall)]
         spoken = [part for part in parts if not isinstance(part, (ToolCall, Reasoning))]
-        content = self._encode_content(
+        content = self.encode_content(
             [part for part in spoken if self._is_allowed_for_assistant(part, path)], path
         )
         out: Json = {"role": "assistant", "content": content or None}
@@ -186,13 +187,23 @@ class ChatRequestEncoder(RequestEncoder):
         self.losses.drop("images and documents of the assistant", path)
         return False
 
-    def _encode_content(self, parts: Sequence[Part], path: str) -> str | list[Json]:
-        return encode_content(parts, lambda part: encode_part(part, self.losses, path))
+    def encode_text(self, text: Text, path: str) -> Json:
+        if is_refusal(text):
+            return {"type": "refusal", "refusal": text.text}
+        return {"type": "text", "text": text.text, **self.losses.carry(text.extra, path)}
+
+    def encode_image(self, image: Image, extra: Json) -> Json:
+        inner = {"url": encode_media_url(image), **omit_none(detail=image.detail)}
+        inner |= extra.pop("image_url", {})
+        return {"type": "image_url", "image_url": inner, **extra}
+
+    def encode_file(self, file: Json, extra: Json) -> Json:
+        return {"type": "file", "file": file | extra.pop("file", {}), **extra}
 
     def _encode_call(self, call: ToolCall, path: str) -> Json:
         name = self.names.to_wire(call.name, call.namespace)
         extra = dict(self.losses.carry(call.extra, path))
-        identity = self._encode_id(call.id)
+        identity = self.encode_id(call.id)
         arguments = extra.pop(ARGUMENTS_TEXT, None) or call.arguments_json
         if call.freeform and self.is_same_wire:
             custom = {"name": name, "input": call.input}
@@ -204,12 +215,12 @@ class ChatRequestEncoder(RequestEncoder):
         content: Any = result.content
         if not isinstance(content, str):
             parts = [part for part in content if self.is_same_wire or not _is_media(part)]
-            content = self._encode_content(parts, path) or ""
+            content = self.encode_content(parts, path) or ""
         if result.is_error:
             self.losses.drop("the error flag of results", path)
         extra = dict(self.losses.carry(result.extra, path))
         name = omit_none(name=extra.pop(_RESULT_NAME, None))
-        call_id = self._encode_id(result.call_id)
+        call_id = self.encode_id(result.call_id)
         return {"role": "tool", "tool_call_id": call_id, **name, "content": content, **extra}
 
     def _encode_result_media(self, result: ToolResult, path: str) -> list[Json]:
@@ -218,10 +229,7 @@ class ChatRequestEncoder(RequestEncoder):
         media = [part for part in result.content if _is_media(part)]
         if media:
             self.losses.change("Images in results are sent as a user message.", path)
-        return [encoded for part in media if (encoded := encode_part(part, self.losses, path))]
-
-    def _encode_id(self, identity: str) -> str:
-        return identity if self.is_same_wire else shorten_id(identity, _MAX_ID)
+        return [encoded for part in media if (encoded := self.encode_part(part, path))]
 
     # Tools and settings.
 
@@ -398,6 +406,40 @@ def _is_media(part: Part) -> bool:
     return isinstance(part, Image) or (isinstance(part, Document) and part.data is not None)
 
 
+# Reasoning, in requests and replies.
+
+
+def decode_reasoning(fields: Fields) -> Iterator[Reasoning]:
+    """Decode an assistant's reasoning, with the signatures that some upstreams put beside it."""
+    text = fields.take_text(*_REASONING_TEXTS)
+    details = [item for item, _ in fields.take_items(REASONING_DETAILS) if isinstance(item, dict)]
+    is_signed = any(item.get("signature") or item.get("data") for item in details)
+    has_detailed_text = any(item.get("text") for item in details)
+    if text and not (is_signed and has_detailed_text):
+        yield Reasoning(text)
+    for item in details if is_signed else ():
+        detail = str(item.get("text") or "")
+        signature = item.get("signature") or item.get("data")
+        if detail or signature:
+            yield Reasoning(detail, str(signature) if signature else None)
+
+
+def encode_reasoning(reasoning: list[Reasoning]) -> Json:
+    """Encode reasoning, with signatures in the form that OpenRouter uses."""
+    if not reasoning:
+        return {}
+    out: Json = {"reasoning_content": "".join(part.text for part in reasoning)}
+    if any(part.signature for part in reasoning):
+        out[REASONING_DETAILS] = [_encode_detail(part) for part in reasoning]
+    return out
+
+
+def _encode_detail(part: Reasoning) -> Json:
+    if not part.text:
+        return {"type": "reasoning.encrypted", "data": part.signature}
+    return {"type": "reasoning.text", "text": part.text} | omit_none(signature=part.signature)
+
+
 # Tools and settings.
 
 
@@ -415,30 +457,10 @@ def _decode_tool(item: Any, path: str) -> Iterator[Tool | Json]:
 def _decode_tool_choice(fields: Fields, extra: Json) -> ToolChoice:
     """Decode the tool choice; one that only this API supports goes into `extra`."""
     given = fields.take_any("tool_choice", "function_call")
-    if given is None:
-        return ToolChoice()
-    path = fields.path_of("tool_choice")
-    if isinstance(given, str):
-        if given in ("auto", "none", "required", "any"):
-            return ToolChoice("required" if given == "any" else given)
-        raise WireError(f"Expected `auto`, `none`, `required` or an object, got `{given}`", path)
-    choice = Fields(given, path)
-    kind = choice.take_text("type")
-    if kind == "allowed_tools":
-        allowed = choice.take_object("allowed_tools") or choice
-        names = tuple(_decode_tool_name(item, at) for item, at in allowed.take_items("tools"))
-        mode = "required" if allowed.take_text("mode") == "required" else "auto"
-        return ToolChoice(mode, names)
-    if kind not in ("", "function", "custom"):
+    choice = decode_tool_choice(given, fields.path_of("tool_choice"))
+    if choice == ToolChoice() and isinstance(given, dict) and is_hosted(given):
         extra["tool_choice"] = given
-        return ToolChoice()
-    return ToolChoice("required", (_decode_tool_name(given, path),))
-
-
-def _decode_tool_name(item: Any, path: str) -> str:
-    fields = Fields(item, path)
-    inner = fields.take_object("function") or fields.take_object("custom")
-    return (inner or fields).require("name", str)
+    return choice
 
 
 def _decode_settings(fields: Fields, extra: Json) -> Json:
@@ -461,32 +483,8 @@ def _decode_settings(fields: Fields, extra: Json) -> Json:
         "tool_choice": _decode_tool_choice(fields, extra),
         "stop": fields.take_texts("stop"),
         "thinking": Thinking(effort=fields.take("reasoning_effort", str)),
-        "response_format": _decode_response_format(fields),
+        "response_format": take_response_format(fields, "response_format"),
     }
-
-
-def _decode_response_format(fields: Fields) -> ResponseFormat | None:
-    """Decode the response format; one that only this API supports stays in `fields`."""
-    given = fields.peek("response_format")
-    if given is None:
-        return None
-    kind = given.get("type") if isinstance(given, dict) else None
-    if kind not in (None, "text", "json_object", "json_schema"):
-        return None
-    form = fields.take_object("response_format") or Fields({})
-    if kind == "json_schema":
-        path = form.path_of("json_schema")
-        return decode_schema_format(Fields(form.take_any("json_schema"), path))
-    return ResponseFormat() if kind == "json_object" else None
-
-
-def decode_schema_format(fields: Fields) -> ResponseFormat:
-    return ResponseFormat(
-        fields.take("schema", dict),
-        fields.take_text("name"),
-        fields.take_text("description"),
-        fields.take("strict", bool),
-    )
 
 
 @memoize_by_identity
@@ -515,12 +513,3 @@ def _encode_response_format(form: ResponseFormat) -> Json:
     if form.schema is None:
         return {"type": "json_object"}
     return {"type": "json_schema", "json_schema": encode_schema_format(form)}
-
-
-def encode_schema_format(form: ResponseFormat) -> Json:
-    return omit_none(
-        name=form.name or "answer",
-        schema=form.schema,
-        description=form.description or None,
-        strict=form.strict,
-    )

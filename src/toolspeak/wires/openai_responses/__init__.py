@@ -6,7 +6,7 @@ event: response.function_call_arguments.delta
 data: {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": "{\"city\""}
 """
 
-from ..openai_chat.reply import encode_failure
+from ..openai import encode_failure
 from ..wire import Wire
 from . import reply_decoding, reply_encoding, request
 

@@ -20,13 +20,13 @@ from ..._util import encode_json
 from ...errors import WireError
 from ...events import ITEM_ID
 from ...types import (
-    Document,
     Image,
     Message,
     Note,
     Other,
     Part,
     Reasoning,
+    Request,
     Role,
     Text,
     ToolCall,
@@ -35,17 +35,15 @@ from ...types import (
 from ..calls import CallHistory
 from ..content import (
     REFUSAL,
+    ContentPart,
     as_result_content,
-    decode_image_url,
     describe_part,
-    encode_content,
     encode_media_url,
     is_refusal,
-    render_document,
-    split_data_url,
 )
-from ..encoding import LossLog, ToolNames, omit_none, public_fields, shorten_id
+from ..encoding import NameRule, omit_none, public_fields
 from ..fields import ARGUMENTS_TEXT, PRIVATE, Fields, Json
+from ..openai import OpenAIRequestEncoder, decode_part
 
 NAME = "openai_responses"
 INSTRUCTIONS = f"{PRIVATE}instructions"
@@ -66,7 +64,6 @@ _TEXT_FIELDS = frozenset({"annotations", "logprobs", "prompt_cache_breakpoint"})
 """Fields of an `extra` that belong to one text; all others belong to its whole message."""
 _CALL_TYPES = {False: ("function_call", "arguments"), True: ("custom_tool_call", "input")}
 """The type of a call's item and the field of its arguments, by whether the tool is freeform."""
-_MAX_ID = 64
 
 
 def decode_input(fields: Fields, notes: list[Note]) -> tuple[Message, ...]:
@@ -112,8 +109,7 @@ def _decode_message(fields: Fields) -> tuple[Role, list[Part], Json]:
     role = fields.require("role", str)
     match role:
         case "system" | "developer" | "user":
-            parts = list(fields.take_content("content", decode_part))
-            return role, [*parts], take_extra(fields)
+            return role, [*fields.take_content("content", _decode_part)], take_extra(fields)
         case "assistant":
             return role, _decode_assistant(fields), {}
         case _:
@@ -125,7 +121,7 @@ def _decode_assistant(fields: Fields) -> list[Part]:
     """Decode an assistant's message. Its texts share the message's id, and the last one carries the
     `extra` of the whole message."""
     content = fields.peek("content")
-    decoded = list(fields.take_content("content", decode_part))
+    decoded = list(fields.take_content("content", _decode_part))
     extra = take_extra(fields)
     identity = {ITEM_ID: extra[ITEM_ID]} if ITEM_ID in extra else {}
     parts: list[Part] = []
@@ -143,38 +139,8 @@ def _decode_assistant(fields: Fields) -> list[Part]:
     return parts
 
 
-def decode_part(item: Any, path: str) -> Text | Image | Document | Other:
-    if isinstance(item, str):
-        return Text(item)
-    fields = Fields(item, path)
-    match fields.take_text("type") or "input_text":
-        case "input_text" | "output_text" | "text":
-            return Text(fields.take_text("text"), take_rest(fields))
-        case "refusal":
-            return Text(fields.take_text("refusal"), REFUSAL)
-        case "input_image" if fields.has("image_url"):
-            detail, url = fields.take_text("detail"), fields.require("image_url", str)
-            detail = None if detail in ("", "auto") else detail
-            return decode_image_url(url, detail=detail, extra=take_rest(fields))
-        case "input_file" if fields.has("file_data") or fields.has("file_url"):
-            return _decode_file(fields)
-        case "input_audio":
-            audio = Fields(fields.take_any("input_audio"), fields.path_of("input_audio"))
-            kind = f"audio/{audio.take_text('format') or 'wav'}"
-            return Document(data=audio.take_text("data"), media_type=kind, extra=take_rest(fields))
-        case _:
-            return Other(dict(item))
-
-
-def _decode_file(fields: Fields) -> Document:
-    media_type, data = split_data_url(given := fields.take_text("file_data"))
-    return Document(
-        title=fields.take_text("filename"),
-        url=fields.take("file_url", str),
-        data=data or given or None,
-        media_type=media_type or "application/pdf",
-        extra=take_rest(fields),
-    )
+def _decode_part(item: Any, path: str) -> ContentPart:
+    return decode_part(item, path, take_rest)
 
 
 def decode_reasoning(fields: Fields) -> Reasoning | Other:
@@ -209,7 +175,7 @@ def _decode_call(fields: Fields, freeform: bool, history: CallHistory) -> ToolCa
 def _decode_result(fields: Fields, freeform: bool, history: CallHistory) -> ToolResult:
     call_id, name = fields.take_text("call_id"), fields.take_text("name")
     call_id, name = history.find_answered_call(call_id, name)
-    content = as_result_content(fields.take_content("output", decode_part))
+    content = as_result_content(fields.take_content("output", _decode_part))
     extra = take_extra(fields) | ({_IS_CUSTOM: True} if freeform else {})
     return ToolResult(call_id=call_id, name=name, content=content, extra=extra)
 
@@ -243,13 +209,16 @@ def _item_state(fields: Fields) -> Json:
 # Encoding.
 
 
-class InputEncoder:
+class InputEncoder(OpenAIRequestEncoder):
     """Encodes messages as items."""
 
-    def __init__(self, names: ToolNames, losses: LossLog) -> None:
-        self._names = names
-        self._losses = losses
-        self._is_same_wire = losses.is_same_wire
+    wire = NAME
+    keeps_namespaces = True
+    max_id = 64
+    has_file_urls = True
+
+    def __init__(self, request: Request, name_rule: NameRule | None = None) -> None:
+        super().__init__(request, name_rule)
         self._freeform_calls: set[str] = set()
         """Ids of calls whose results have another type."""
 
@@ -259,11 +228,11 @@ class InputEncoder:
         parts: list[Part] = [part for part in message.parts if not isinstance(part, ToolResult)]
         if message.role == "assistant":
             yield from self._encode_assistant(parts, path)
-            self._losses.carry(message.extra, path)
+            self.losses.carry(message.extra, path)
         elif parts or not results:
             role = "user" if message.role == "tool" else message.role
-            item = {"type": "message", "role": role, "content": self._encode_content(parts, path)}
-            yield item | _encode_extra(self._losses.carry(message.extra, path))
+            item = {"type": "message", "role": role, "content": self.encode_content(parts, path)}
+            yield item | _encode_extra(self.losses.carry(message.extra, path))
 
     def _encode_assistant(self, parts: list[Part], path: str) -> Iterator[Json]:
         """Encode an assistant's parts in order: consecutive texts are one message, unless they came
@@ -289,7 +258,7 @@ class InputEncoder:
             return text
         refusal = REFUSAL if is_refusal(text) else {}
         rest = {key: value for key, value in text.extra.items() if key not in refusal}
-        return replace(text, extra=refusal | self._losses.carry(rest, path))
+        return replace(text, extra=refusal | self.losses.carry(rest, path))
 
     def _encode_item(self, part: Part, path: str) -> Iterator[Json]:
         match part:
@@ -297,24 +266,24 @@ class InputEncoder:
                 yield self._encode_call(part, path)
             case Reasoning():
                 yield from self._encode_reasoning(part, path)
-            case Image() if self._is_same_wire and _IMAGE_ITEM in part.extra:
+            case Image() if self.is_same_wire and _IMAGE_ITEM in part.extra:
                 yield encode_image_item(part)
-            case Other() if self._is_same_wire:
+            case Other() if self.is_same_wire:
                 yield part.data
             case Text():
                 pass
             case _:
                 what = "images" if isinstance(part, Image) else describe_part(part)
-                self._losses.drop(f"{what} of the assistant", path)
+                self.losses.drop(f"{what} of the assistant", path)
 
     def _encode_reasoning(self, part: Reasoning, path: str) -> Iterator[Json]:
         """Encode reasoning that its model recognises: signed, or in the model's own items."""
-        extra = self._losses.carry(part.extra, path)
+        extra = self.losses.carry(part.extra, path)
         identity = str(extra.get(ITEM_ID) or "")
         is_generated = bool(_GENERATED_ID.match(identity))
-        is_foreign = is_generated or not self._is_same_wire
+        is_foreign = is_generated or not self.is_same_wire
         if is_foreign and part.signature is None and REASONING_TEXTS not in extra:
-            self._losses.drop("unsigned reasoning", path)
+            self.losses.drop("unsigned reasoning", path)
             return
         item = encode_reasoning(replace(part, extra=extra))
         if identity and not (is_generated and part.signature):
@@ -322,57 +291,34 @@ class InputEncoder:
         yield item
 
     def _encode_call(self, call: ToolCall, path: str) -> Json:
-        extra = self._losses.carry(call.extra, path)
+        extra = self.losses.carry(call.extra, path)
         text = extra.get(ARGUMENTS_TEXT) or encode_call_input(call)
         if call.freeform:
             self._freeform_calls.add(call.id)
-        item = encode_call(call, self._names.to_wire(call.name, call.namespace), text)
-        return item | {"call_id": self._encode_id(call.id)} | _encode_extra(extra)
+        item = encode_call(call, self.names.to_wire(call.name, call.namespace), text)
+        return item | {"call_id": self.encode_id(call.id)} | _encode_extra(extra)
 
     def _encode_result(self, result: ToolResult, path: str) -> Json:
-        extra = self._losses.carry(result.extra, path)
+        extra = self.losses.carry(result.extra, path)
         is_custom = extra.get(_IS_CUSTOM) or result.call_id in self._freeform_calls
         output: Any = result.content
         if not isinstance(output, str):
-            output = self._encode_content(output, path)
+            output = self.encode_content(output, path)
         if result.is_error:
-            self._losses.drop("the error flag of results", path)
+            self.losses.drop("the error flag of results", path)
         kind = "custom_tool_call_output" if is_custom else "function_call_output"
-        identity = self._encode_id(result.call_id)
+        identity = self.encode_id(result.call_id)
         return {"type": kind, "call_id": identity, "output": output, **_encode_extra(extra)}
 
-    def _encode_id(self, identity: str) -> str:
-        return identity if self._is_same_wire else shorten_id(identity, _MAX_ID)
+    def encode_text(self, text: Text, path: str) -> Json:
+        extra = self._carry_text_extra(text, path).extra
+        return {**extra, "type": "input_text", "text": text.text}
 
-    def _encode_content(self, parts: Iterable[Part], path: str) -> str | list[Json]:
-        return encode_content(tuple(parts), lambda part: self._encode_part(part, path))
+    def encode_image(self, image: Image, extra: Json) -> Json:
+        url, detail = encode_media_url(image), image.detail or "auto"
+        return {**extra, "type": "input_image", "image_url": url, "detail": detail}
 
-    def _encode_part(self, part: Part, path: str) -> Json:
-        match part:
-            case Text():
-                extra = self._carry_text_extra(part, path).extra
-                return {**extra, "type": "input_text", "text": part.text}
-            case Image():
-                image = {"image_url": encode_media_url(part), "detail": part.detail or "auto"}
-                return {"type": "input_image", **image, **self._losses.carry(part.extra, path)}
-            case Document():
-                return self._encode_document(part, path)
-            case Other() if self._is_same_wire:
-                return part.data
-            case _:
-                self._losses.drop(describe_part(part), path)
-                return {}
-
-    def _encode_document(self, part: Document, path: str) -> Json:
-        extra = self._losses.carry(part.extra, path)
-        if part.data is not None and part.media_type.startswith("audio/"):
-            audio = {"data": part.data, "format": part.media_type.removeprefix("audio/")}
-            return {"type": "input_audio", "input_audio": audio, **extra}
-        if part.data is None and (part.text or part.url is None):
-            self._losses.change("A document is sent as text.", path)
-            return {"type": "input_text", "text": render_document(part), **extra}
-        data = encode_media_url(part) if part.data is not None else None
-        file = omit_none(filename=part.title or None, file_data=data, file_url=part.url)
+    def encode_file(self, file: Json, extra: Json) -> Json:
         return {"type": "input_file", **file, **extra}
 
 

@@ -27,7 +27,7 @@ from ..content import REFUSAL, is_refusal
 from ..encoding import ANY_NAME, public_fields
 from ..fields import Json
 from ..framing import encode_sse
-from ..openai_chat.reply import encode_failure
+from ..openai import encode_failure
 from ..wire import Envelope
 from .items import (
     INSTRUCTIONS,

@@ -11,20 +11,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ...errors import WireError
 from ...types import Message, Note, Request, ResponseFormat, Thinking, Tool, ToolChoice
 from ..content import as_plain_text
-from ..encoding import (
-    EFFORTS,
-    OPENAI_NAMES,
-    EncodedRequest,
-    RequestEncoder,
-    as_object_schema,
-    choose_effort,
-    omit_none,
-)
+from ..encoding import EFFORTS, EncodedRequest, as_object_schema, choose_effort, omit_none
 from ..fields import HOSTED_TOOLS, PRIVATE, Fields, Json, nest
-from ..openai_chat.request import decode_schema_format, encode_schema_format
+from ..openai import decode_tool_choice, encode_schema_format, is_hosted, take_response_format
 from ..tools import decode_tool, decode_tools
 from .items import INSTRUCTIONS, NAME, InputEncoder, decode_input
 
@@ -72,11 +63,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     )
 
 
-class ResponsesRequestEncoder(RequestEncoder):
-    wire = NAME
-    name_rule = OPENAI_NAMES
-    keeps_namespaces = True
-
+class ResponsesRequestEncoder(InputEncoder):
     def encode(self) -> EncodedRequest:
         body: Json = {"model": self.request.model, **self._encode_input(), **self.encode_settings()}
         if not self.is_same_wire:
@@ -91,12 +78,11 @@ class ResponsesRequestEncoder(RequestEncoder):
         return self.finish("/responses", body)
 
     def _encode_input(self) -> Json:
-        encoder = InputEncoder(self.names, self.losses)
         messages = list(enumerate(self.request.messages))
         instructions: Json = {}
         if messages and self._is_instructions_field(messages[0][1]):
             instructions["instructions"] = as_plain_text(messages.pop(0)[1].parts)
-        encoded = [encoder.encode_message(one, f"$.messages[{index}]") for index, one in messages]
+        encoded = [self.encode_message(one, f"$.messages[{index}]") for index, one in messages]
         return instructions | {"input": [item for items in encoded for item in items]}
 
     def _is_instructions_field(self, message: Message) -> bool:
@@ -176,7 +162,7 @@ class ResponsesRequestEncoder(RequestEncoder):
     def _encode_tool_choice(self, original: Any) -> Any:
         """Encode the tool choice; as the client wrote it, if it has not changed since."""
         choice = self.request.tool_choice
-        if original is not None and _parse_choice(original, "$.tool_choice") == choice:
+        if original is not None and decode_tool_choice(original, "$.tool_choice") == choice:
             return self._rename_choice(original)
         chosen = [{"type": kind, "name": name} for kind, name in self.encode_chosen_tools()]
         if not chosen:
@@ -189,7 +175,7 @@ class ResponsesRequestEncoder(RequestEncoder):
         """Return the client's tool choice with the tool names that are sent."""
         if choice.get("type") == "allowed_tools":
             return choice | {"tools": [self._rename_choice(tool) for tool in choice["tools"]]}
-        if _is_hosted(choice):
+        if is_hosted(choice):
             return choice
         return choice | {"name": self.names.to_wire(choice["name"], choice.get("namespace"))}
 
@@ -206,11 +192,6 @@ def _decode_tool(item: Any, path: str, namespace: str | None = None) -> Iterator
             yield from _decode_namespace(fields)
         case _:
             yield item
-
-
-def _is_hosted(tool: Json) -> bool:
-    """Return True if only this API can run a tool."""
-    return (tool.get("type") or "function") not in ("function", "custom")
 
 
 def _decode_namespace(fields: Fields) -> Iterator[Tool | Json]:
@@ -245,9 +226,9 @@ def _flatten_grammar(grammar: Any) -> Any:
 def _decode_tool_choice(fields: Fields, extra: Json) -> ToolChoice:
     """Decode the tool choice; a choice that other APIs cannot express also goes into `extra`."""
     given, path = fields.take_any("tool_choice"), fields.path_of("tool_choice")
-    choice = _parse_choice(given, path)
+    choice = decode_tool_choice(given, path)
     chosen = _list_chosen(given)
-    if any(map(_is_hosted, chosen)):
+    if any(map(is_hosted, chosen)):
         extra[_HOSTED_CHOICES if choice.names else _HOSTED_CHOICE] = given
     elif any("namespace" in tool for tool in chosen):
         extra[_NAMESPACED_CHOICE] = given
@@ -261,49 +242,13 @@ def _list_chosen(choice: Any) -> list[Json]:
     return (choice.get("tools") or []) if choice.get("type") == "allowed_tools" else [choice]
 
 
-def _parse_choice(given: Any, path: str) -> ToolChoice:
-    """Return a tool choice without its hosted tools."""
-    if given is None:
-        return ToolChoice()
-    if isinstance(given, str):
-        if given in ("auto", "none", "required"):
-            return ToolChoice(given)
-        raise WireError(f"Expected `auto`, `none`, `required` or an object, got `{given}`", path)
-    choice = Fields(given, path)
-    if choice.take_text("type") == "allowed_tools":
-        return _parse_allowed_tools(choice)
-    if _is_hosted(given):
-        return ToolChoice()
-    return ToolChoice("required", (choice.require("name", str),))
-
-
-def _parse_allowed_tools(fields: Fields) -> ToolChoice:
-    mode = fields.take_text("mode")
-    tools = [Fields(item, path) for item, path in fields.take_items("tools")]
-    names = tuple(tool.require("name", str) for tool in tools if not _is_hosted(tool.rest()))
-    if tools and not names:
-        # Only hosted tools are allowed, which no other API has.
-        return ToolChoice("none")
-    return ToolChoice("required" if mode == "required" else "auto", names)
-
-
 # Other settings.
 
 
 def _decode_response_format(fields: Fields, extra: Json) -> ResponseFormat | None:
     """Decode `text.format`; the other fields of `text` go into `extra`."""
     text = fields.take_object("text") or Fields({})
-    form = text.take_object("format") or Fields({})
-    response_format: ResponseFormat | None = None
-    match form.peek("type"):
-        case None | "text":
-            pass
-        case "json_object":
-            response_format = ResponseFormat()
-        case "json_schema":
-            response_format = decode_schema_format(form)
-        case _:
-            text.update({"format": form.rest()})
+    response_format = take_response_format(text, "format")
     if rest := text.rest():
         extra["text"] = rest
     return response_format

@@ -553,7 +553,7 @@ def test_decode_stream_with_truncated_call_rejects_it(reason: str, arguments: st
         {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {}},
         {"type": "message_stop"},
     )
-    events = [event for frame in frames for event in decoder.feed_value(frame)]
+    events = [event for frame in frames for event in decoder.feed(encode_sse(frame))]
     reply = fold([*events, *decoder.finish()])
     assert reply.calls == ()
     assert [(one.code, one.name) for one in reply.rejected] == [("truncated", "rm")]

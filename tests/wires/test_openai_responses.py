@@ -52,7 +52,7 @@ from toolspeak.wires.anthropic import WIRE as ANTHROPIC
 from toolspeak.wires.calls import CallAssembler
 from toolspeak.wires.encoding import OPENAI_NAMES, ToolNames
 from toolspeak.wires.fields import HOSTED_TOOLS
-from toolspeak.wires.framing import ServerSentEvents, decode_json
+from toolspeak.wires.framing import ServerSentEvents, decode_json, encode_sse
 from toolspeak.wires.openai_chat import WIRE as CHAT
 from toolspeak.wires.openai_responses import WIRE
 from toolspeak.wires.openai_responses.items import ITEM_STATUS, REASONING_TEXTS
@@ -1137,7 +1137,7 @@ def test_whole_arguments_of_an_item_without_end_are_decoded(
             item_event(0, "function_call_arguments.done", arguments=given_arguments),
             response_event(),
         )
-        for event in stream.feed_value(frame)
+        for event in stream.feed(encode_sse(frame))
     ]
     reply = fold([*emitted, *stream.finish()])
     assert reply.calls == (OSLO_HEARD,)
@@ -1394,7 +1394,7 @@ def test_mutated_streams_raise_nothing(order: list[int], data: st.DataObject) ->
         frame = dict(STREAM_EVENTS[index])
         key = data.draw(st.sampled_from(sorted(frame)))
         frame[key] = data.draw(VALUES) if data.draw(st.booleans()) else frame[key]
-        list(stream.feed_value(frame))
+        list(stream.feed(encode_sse(frame)))
     list(stream.finish())
 
 
@@ -1596,7 +1596,7 @@ def stream_items(*items: Json) -> Iterator[Json]:
 @pytest.mark.parametrize("mode", ["incremental", "validated"])
 def test_items_from_the_same_api_keep_their_ids(mode: Any) -> None:
     stream = StreamDecoder(WIRE, arguments=mode)
-    emitted = [event for frame in stream_items(*STORED) for event in stream.feed_value(frame)]
+    emitted = [event for frame in stream_items(*STORED) for event in stream.feed(encode_sse(frame))]
     emitted += stream.finish()
     out = encode_frames(emitted)
     assert out[-1]["response"]["output"] == STORED

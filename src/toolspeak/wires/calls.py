@@ -137,21 +137,6 @@ def _name_keys(name: str) -> list[tuple[str, str]]:
 class _OpenCall:
     """A call that has not ended."""
 
-    __slots__ = (
-        "_braces",
-        "extra",
-        "freeform",
-        "has_ended",
-        "id",
-        "index",
-        "is_cut",
-        "name",
-        "namespace",
-        "pieces",
-        "unwraps",
-        "whole_arguments",
-    )
-
     def __init__(
         self, identity: str, name: str, namespace: str | None, freeform: bool, extra: Json
     ) -> None:
@@ -234,10 +219,7 @@ class CallAssembler:
         if key in self._open:
             return
         yield from self._end_whole_calls()
-        identity = identity or self._new_id()
-        call = _OpenCall(identity, name, namespace, freeform, dict(extra or {}))
-        self._resolve_tool(call)
-        self._open[key] = call
+        self._open[key] = call = self._new_call(identity, name, namespace, freeform, extra)
         if len(self._open) == 1:
             yield from self._announce(call)
 
@@ -296,8 +278,7 @@ class CallAssembler:
             key = object()
             begun = list(self.start(key, identity, name, freeform=freeform, extra=extra))
             return [*begun, *self.end(key, {} if arguments is None else arguments)]
-        call = _OpenCall(identity or self._new_id(), name, None, freeform, dict(extra or {}))
-        self._resolve_tool(call)
+        call = self._new_call(identity, name, None, freeform, extra)
         if isinstance(arguments, str):
             call.pieces = [arguments]
         else:
@@ -357,13 +338,17 @@ class CallAssembler:
             held_back, self._held_back = self._held_back, []
             yield from held_back
 
-    def _resolve_tool(self, call: _OpenCall) -> None:
-        """Find the tool that a call names."""
-        tool = self._names.find_tool(call.name, call.namespace)
+    def _new_call(
+        self, identity: str, name: str, namespace: str | None, freeform: bool, extra: Json | None
+    ) -> _OpenCall:
+        """Return a call of the tool that this name refers to."""
+        call = _OpenCall(identity or self._new_id(), name, namespace, freeform, dict(extra or {}))
+        tool = self._names.find_tool(name, namespace)
         if tool:
             call.name, call.namespace = tool.name, tool.namespace
-            call.unwraps = tool.freeform and not call.freeform
-            call.freeform = call.freeform or tool.freeform
+            call.unwraps = tool.freeform and not freeform
+            call.freeform = freeform or tool.freeform
+        return call
 
     def _announce(self, call: _OpenCall) -> Iterator[Event]:
         if self._incremental:

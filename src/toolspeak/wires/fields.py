@@ -111,11 +111,11 @@ class Fields:
         return [(item, f"{self.path}.{key}[{index}]") for index, item in enumerate(items)]
 
     def take_one_or_more(self, key: str) -> list[tuple[Any, str]]:
-        """Take the items of an array; a single object counts as its only item."""
-        value = self.peek(key)
-        if not isinstance(value, dict):
-            return self.take_items(key)
-        return [(self.take_any(key), self.path_of(key))]
+        """Take the items of an array; any other value counts as its only item."""
+        value, path = self.take_any(key), self.path_of(key)
+        items = value if isinstance(value, list) else [value]
+        numbered = ((item, f"{path}[{index}]") for index, item in enumerate(items))
+        return [pair for pair in numbered if pair[0] is not None]
 
     def take_content(self, key: str, decode_part: Callable[[Any, str], T]) -> Iterator[T]:
         """Decode the parts of a content field; a text counts as its only part."""

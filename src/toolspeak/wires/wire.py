@@ -103,14 +103,6 @@ class StreamEncoder(Protocol):
         ...
 
 
-def _want_every_frame(value: Any, request: Request) -> bool:
-    return True
-
-
-def _never_forward(value: Any, reply: Reply) -> bool:
-    return False
-
-
 class Wire(Struct, frozen=True, kw_only=True):
     """The functions and facts of one API."""
 
@@ -138,9 +130,9 @@ class Wire(Struct, frozen=True, kw_only=True):
     read_text_chunk: Callable[[str | bytes], str | None] | None = None
     """Return the text of a frame that holds nothing else; None for any other frame. A fast path
     for most of a stream, once a reply has started."""
-    is_frame_wanted: Callable[[Any, Request], bool] = _want_every_frame
+    is_frame_wanted: Callable[[Any, Request], bool] = lambda value, request: True
     """Returns False for a frame that only the gateway asked for, not the client."""
-    can_forward: Callable[[Any, Reply], bool] = _never_forward
+    can_forward: Callable[[Any, Reply], bool] = lambda value, reply: False
     """Returns True if the upstream's reply can be forwarded unchanged."""
     set_context_window: Callable[[Json, int], Json] | None = None
     """Ask in a request for a context window of so many tokens, where the upstream would truncate a
@@ -275,10 +267,6 @@ class StreamDecoder:
                 self.frame_count += 1
                 return [TextDelta(text)]
         return self._collect(self._decode_frames(frames))
-
-    def feed_value(self, frame: Any) -> list[Event]:
-        """Decode a frame that is parsed already."""
-        return self._collect(self._decoder.feed(frame))
 
     def feed_whole(self, reply: Any) -> list[Event]:
         """Decode a whole reply that is parsed already."""

@@ -151,16 +151,8 @@ def _decode_system(fields: CamelCaseFields, notes: list[Note]) -> Iterator[Messa
 
 def _decode_messages(fields: CamelCaseFields, notes: list[Note]) -> Iterator[Message]:
     history = CallHistory(notes)
-    for item, path in _take_one_or_more(fields, "contents"):
+    for item, path in fields.take_one_or_more("contents"):
         yield from _decode_message(CamelCaseFields(_as_content(item), path), history)
-
-
-def _take_one_or_more(fields: CamelCaseFields, key: str) -> Iterator[tuple[Any, str]]:
-    """Yield the items of a field that holds a list or a single item of any type."""
-    value, path = fields.take_any(key), fields.path_of(key)
-    for index, item in enumerate(value if isinstance(value, list) else [value]):
-        if item is not None:
-            yield item, f"{path}[{index}]"
 
 
 def _as_content(value: Any) -> Any:
@@ -184,7 +176,7 @@ def _decode_message(fields: CamelCaseFields, history: CallHistory) -> Iterator[M
 
 def _decode_parts(fields: CamelCaseFields, history: CallHistory) -> list[Part]:
     parts: list[Part] = []
-    for item, path in _take_one_or_more(fields, "parts"):
+    for item, path in fields.take_one_or_more("parts"):
         if isinstance(item, str):
             parts.append(Text(item))
         else:

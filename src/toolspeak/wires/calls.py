@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
+from msgspec import Struct
+
 from .._util import encode_json
 from ..calls.drafts import CallDraft, decode_arguments
 from ..errors import WireError
@@ -134,36 +136,34 @@ def _name_keys(name: str) -> list[tuple[str, str]]:
 # Replies.
 
 
-class _OpenCall:
+class _OpenCall(Struct, eq=False):
     """A call that has not ended."""
 
-    def __init__(
-        self, identity: str, name: str, namespace: str | None, freeform: bool, extra: Json
-    ) -> None:
-        self.id = identity
-        self.name = name
-        self.namespace = namespace
-        self.freeform = freeform
-        self.unwraps = False
-        """The tool is freeform, and the API sends its text as the argument `input`."""
-        self.index = -1
-        """Position among the announced calls; -1 before."""
-        self.pieces: list[str] = []
-        self.whole_arguments: Any = None
-        """Arguments that came whole."""
-        self.has_ended = self.is_cut = False
-        self.extra = extra
-        self._braces: BraceCounter | None = None
-        """None for a call that comes whole."""
+    id: str
+    name: str
+    namespace: str | None
+    freeform: bool
+    extra: Json
+    unwraps: bool = False
+    """The tool is freeform, and the API sends its text as the argument `input`."""
+    index: int = -1
+    """Position among the announced calls; -1 before."""
+    pieces: list[str] = []
+    whole_arguments: Any = None
+    """Arguments that came whole."""
+    has_ended: bool = False
+    is_cut: bool = False
+    braces: BraceCounter | None = None
+    """None for a call that comes whole."""
 
     def add(self, piece: str) -> None:
         self.pieces.append(piece)
-        self._braces = self._braces or BraceCounter()
-        self._braces.read(piece)
+        self.braces = self.braces or BraceCounter()
+        self.braces.read(piece)
 
     def is_whole(self) -> bool:
         """Return True if the pieces so far form a whole object."""
-        return self._braces is not None and self._braces.is_closed and not self.freeform
+        return self.braces is not None and self.braces.is_closed and not self.freeform
 
     def decode(self) -> tuple[Json | None, str, tuple[str, ...]]:
         """Return the arguments or None, the problem with them, and the repairs made."""

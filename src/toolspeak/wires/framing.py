@@ -2,15 +2,14 @@
 objects of a JSON array.
 
 event: message_start
-data: {"type": "message_start"}        ->    Frame('{"type": …}', "message_start")
+data: {"type": "message_start"}        ->    Frame(b'{"type": …}', "message_start")
 
 : a comment, which is ignored
-data: [DONE]                           ->    Frame("[DONE]")
+data: [DONE]                           ->    Frame(b"[DONE]")
 """
 
 from __future__ import annotations
 
-import builtins
 import codecs
 import json
 import re
@@ -30,12 +29,8 @@ MAX_FRAME = 64_000_000
 class Frame(msgspec.Struct, frozen=True):
     """The data of one frame, and the type of its event if the framing has types."""
 
-    data: str | bytes
+    data: bytes
     event: str = ""
-
-    @property
-    def bytes(self) -> builtins.bytes:
-        return self.data.encode() if isinstance(self.data, str) else self.data
 
 
 class Framing(Protocol):
@@ -110,7 +105,7 @@ class ServerSentEvents:
         yield from self._feed_line(b"")
 
     def write(self, frame: Frame) -> bytes:
-        data = frame.bytes.replace(b"\n", b"\ndata: ")
+        data = frame.data.replace(b"\n", b"\ndata: ")
         event = b"event: %b\n" % frame.event.encode() if frame.event else b""
         return b"%bdata: %b\n\n" % (event, data)
 
@@ -166,7 +161,7 @@ class JsonLines:
             yield Frame(rest)
 
     def write(self, frame: Frame) -> bytes:
-        return frame.bytes + b"\n"
+        return frame.data + b"\n"
 
 
 class BraceCounter:
@@ -226,15 +221,15 @@ class JsonArray:
     def finish(self) -> Iterator[Frame]:
         yield from self._scan(self._text.decode(b"", final=True))
         if self._buffer:
-            yield Frame("".join(self._buffer))
+            yield Frame("".join(self._buffer).encode())
 
     def write(self, frame: Frame) -> bytes:
-        return b"[%b]" % frame.bytes
+        return b"[%b]" % frame.data
 
     def _scan(self, text: str) -> Iterator[Frame]:
         for start, end in self._braces.read(text):
             if end >= 0:
-                yield Frame("".join(self._buffer) + text[start:end])
+                yield Frame("".join((*self._buffer, text[start:end])).encode())
                 self._buffer, self._size = [], 0
                 continue
             self._buffer.append(text[start:])

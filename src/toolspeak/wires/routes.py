@@ -20,16 +20,6 @@ from .openai_responses import WIRE as OPENAI_RESPONSES
 from .wire import Wire
 
 WIRES = {wire.name: wire for wire in (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, OLLAMA, GEMINI)}
-_PATHS = {
-    "/v1/chat/completions": "openai_chat",
-    "/chat/completions": "openai_chat",
-    "/v1/responses": "openai_responses",
-    "/responses": "openai_responses",
-    "/v1/messages": "anthropic",
-    "/api/chat": "ollama",
-    "/api/generate": "ollama",
-}
-_IMPLIED_FIELDS = {"/api/generate": {"prompt": ""}}
 _GEMINI_PATH = re.compile(
     r"(?:/v1(?:alpha|beta)?)?/(?:models|tunedModels)/(.+):(generateContent|streamGenerateContent)"
 )
@@ -55,7 +45,13 @@ class Route(Struct, frozen=True):
 
 
 _ROUTES = {
-    path: Route(wire, implied_fields=_IMPLIED_FIELDS.get(path, {})) for path, wire in _PATHS.items()
+    "/v1/chat/completions": Route("openai_chat"),
+    "/chat/completions": Route("openai_chat"),
+    "/v1/responses": Route("openai_responses"),
+    "/responses": Route("openai_responses"),
+    "/v1/messages": Route("anthropic"),
+    "/api/chat": Route("ollama"),
+    "/api/generate": Route("ollama", implied_fields={"prompt": ""}),
 }
 
 

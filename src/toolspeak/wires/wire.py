@@ -127,7 +127,7 @@ class Wire(Struct, frozen=True, kw_only=True):
     is an error."""
     parse_reply_body: Callable[[bytes], Any] = decode_json
     """Parse the body of a whole reply into what the reply decoder takes."""
-    read_text_chunk: Callable[[str | bytes], str | None] | None = None
+    read_text_chunk: Callable[[bytes], str | None] | None = None
     """Return the text of a frame that holds nothing else; None for any other frame. A fast path
     for most of a stream, once a reply has started."""
     is_frame_wanted: Callable[[Any, Request], bool] = lambda value, request: True

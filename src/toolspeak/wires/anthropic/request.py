@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 from ...errors import WireError
 from ...types import (
@@ -57,7 +57,12 @@ another API sends it back."""
 _ORIGINAL_BLOCK = f"{PRIVATE}block"
 """In the `extra` of a text: the block that it replaces, which only this API has."""
 _SAMPLING = ("temperature", "top_p", "top_k")
-_CHOICES = ("auto", "any", "tool", "none")
+_MODES: dict[str, Literal["auto", "none", "required"]] = {
+    "auto": "auto",
+    "any": "required",
+    "tool": "required",
+    "none": "none",
+}
 _EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _MIN_BUDGET = 1024
 _DEFAULT_MAX_TOKENS = 8192
@@ -204,18 +209,12 @@ def _decode_tool_choice(fields: Fields) -> tuple[ToolChoice, bool]:
     if choice is None:
         return ToolChoice(), True
     parallel = not choice.take("disable_parallel_tool_use", bool)
-    match choice.require("type", str):
-        case "auto":
-            return ToolChoice(), parallel
-        case "none":
-            return ToolChoice("none"), parallel
-        case "any":
-            return ToolChoice("required"), parallel
-        case "tool":
-            return ToolChoice("required", (choice.require("name", str),)), parallel
-        case other:
-            expected = ", ".join(f"`{name}`" for name in _CHOICES)
-            raise WireError(f"Expected one of {expected}, got `{other}`", choice.path_of("type"))
+    kind = choice.require("type", str)
+    if kind not in _MODES:
+        expected = ", ".join(f"`{name}`" for name in _MODES)
+        raise WireError(f"Expected one of {expected}, got `{kind}`", choice.path_of("type"))
+    names = (choice.require("name", str),) if kind == "tool" else ()
+    return ToolChoice(_MODES[kind], names), parallel
 
 
 def _decode_thinking(fields: Fields, effort: str | None) -> tuple[Thinking, Json]:

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...errors import WireError
@@ -308,8 +308,7 @@ class OllamaRequestEncoder(RequestEncoder):
             self.losses.carry(part.extra, path)
         calls = [self._encode_call(part, path) for part in parts if isinstance(part, ToolCall)]
         content = [part for part in parts if not isinstance(part, (Reasoning, ToolCall))]
-        encoded = [self._encode_part(part, path) for part in content]
-        texts = [text for text, _ in encoded if text]
+        texts, images = self._encode_parts(content, path)
         if len(texts) > 1:
             self.losses.change("Several texts of an assistant message are joined.", path)
         return {
@@ -317,10 +316,16 @@ class OllamaRequestEncoder(RequestEncoder):
             "content": "\n".join(texts),
             **omit_none(
                 thinking="".join(part.text for part in reasoning) or None,
-                images=[image for _, images in encoded for image in images] or None,
+                images=images or None,
                 tool_calls=calls or None,
             ),
         }
+
+    def _encode_parts(self, parts: Iterable[Part], path: str) -> tuple[list[str], list[str]]:
+        """Return the texts and the images of parts."""
+        encoded = [self._encode_part(part, path) for part in parts]
+        texts = [text for text, _ in encoded if text]
+        return texts, [image for _, images in encoded for image in images]
 
     def _encode_part(self, part: Part, path: str) -> tuple[str, list[str]]:
         """Return a part as text or as an image: one of them is empty, or both."""
@@ -370,15 +375,13 @@ class OllamaRequestEncoder(RequestEncoder):
     def _encode_result_content(self, result: ToolResult, path: str) -> tuple[str, list[str]]:
         if isinstance(result.content, str):
             return result.content, []
-        texts: list[str] = []
-        images: list[str] = []
-        for part in result.content:
-            if isinstance(part, Document) and part.text:
-                texts.append(part.text)
-                continue
-            text, shown = self._encode_part(part, path)
-            texts += [text] if text else []
-            images += shown
+        texts, images = self._encode_parts(
+            (
+                Text(part.text) if isinstance(part, Document) and part.text else part
+                for part in result.content
+            ),
+            path,
+        )
         return "\n".join(texts), images
 
     # Tools and settings.

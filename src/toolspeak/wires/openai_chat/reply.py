@@ -180,12 +180,12 @@ def _call_key(call: ToolCall) -> tuple[str, str, str, bool, str | None]:
     return "function", call.id, call.name, call.freeform, call.namespace
 
 
-def read_text_chunk(data: str | bytes) -> str | None:
+def read_text_chunk(data: bytes) -> str | None:
     """Return the text of a chunk that holds nothing else; None for any other."""
     if len(data) > _MAX_CHUNK:
         return None
     try:
-        if not data.isascii() and isinstance(data, bytes):
+        if not data.isascii():
             # msgspec does not check that skipped fields are valid UTF-8.
             data.decode()
         return _decode_text_chunk(data).choices[0].delta.content
@@ -196,12 +196,11 @@ def read_text_chunk(data: str | bytes) -> str | None:
 # Decoding.
 
 
-class _CallSlot:
+class _CallSlot(Struct, eq=False):
     """Identifies the call that pieces belong to."""
 
-    def __init__(self) -> None:
-        self.id = ""
-        self.is_named = False
+    id: str = ""
+    is_named: bool = False
 
 
 class ChatReplyDecoder(ReplyDecoder):
@@ -379,7 +378,7 @@ def encode_reply(reply: Reply, envelope: Envelope) -> Json:
     texts = [part for part in reply.parts if isinstance(part, Text)]
     refusal = "".join(part.text for part in texts if is_refusal(part))
     text = "".join(part.text for part in texts if not is_refusal(part))
-    calls = [_encode_call(call, is_same_wire) for call in reply.calls]
+    calls = [_encode_call(call, call.input, is_same_wire) for call in reply.calls]
     message: Json = {
         "role": "assistant",
         "content": text or (None if calls or refusal else ""),
@@ -418,10 +417,11 @@ def _encode_stop_reason(reason: StopReason | None, has_refusal: bool) -> str:
     return _FINISH_REASONS.get(reason or "", "stop")
 
 
-def _encode_call(call: ToolCall, is_same_wire: bool) -> Json:
+def _encode_call(call: ToolCall | CallStart, text: str, is_same_wire: bool) -> Json:
+    """Encode a call whose arguments, or freeform input, are this text."""
     kind = "custom" if call.freeform else "function"
-    inner = {"name": call.name, **_encode_input(call.input, call.freeform)}
-    extra = public_fields(call.extra) if is_same_wire else {}
+    inner = {"name": call.name, **_encode_input(text, call.freeform)}
+    extra = public_fields(call.extra or {}) if is_same_wire else {}
     return {"id": call.id, "type": kind, kind: inner, **extra}
 
 
@@ -498,7 +498,9 @@ class ChatStreamEncoder:
                     encode_reasoning([Reasoning(event.text, event.signature)])
                 )
             case CallStart():
-                return self._encode_call_start(event)
+                self._has_sent_arguments, self._is_freeform = False, event.freeform
+                call = _encode_call(event, "", self._is_same_wire)
+                return self._encode_call_chunk(event.index, call)
             case ArgumentsDelta():
                 self._has_sent_arguments = True
                 return self._encode_arguments(event.index, event.json)
@@ -520,14 +522,6 @@ class ChatStreamEncoder:
             self._has_refusal = True
             return self._encode_chunk({"refusal": event.text})
         return self._encode_chunk({"content": event.text})
-
-    def _encode_call_start(self, event: CallStart) -> bytes:
-        self._has_sent_arguments, self._is_freeform = False, event.freeform
-        kind = "custom" if event.freeform else "function"
-        inner = {"name": event.name, **_encode_input("", event.freeform)}
-        extra = public_fields(event.extra or {}) if self._is_same_wire else {}
-        call = {"id": event.id, "type": kind, kind: inner, **extra}
-        return self._encode_call_chunk(event.index, call)
 
     def _encode_arguments(self, index: int, text: str) -> bytes:
         kind = "custom" if self._is_freeform else "function"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ...events import ITEM_ID, Event, PartAdded, ReasoningDelta, Started, TextDelta
@@ -33,22 +34,23 @@ _OWN_FIELDS = (
 """Fields of a response that the response to the client sets itself."""
 
 
-class _ItemState:
+class _ItemState(Struct, eq=False):
     """An item of the output, and which of it has been decoded."""
 
-    def __init__(self, kind: str, identity: str) -> None:
-        self.kind = kind
-        self.id = identity
-        self.sent_parts: set[int] = set()
-        """Parts of which some text has been emitted."""
-        self.closed_parts: set[int] = set()
-        self.refusals: dict[int, str] = {}
-        """Refusals so far, by part: they are emitted whole."""
-        self.reasoning_field = ""
-        """"summary" or "content": if reasoning comes as both, only the first is emitted."""
-        self.is_started = self.is_streamed = self.is_done = False
-        self.arguments: Any = None
-        """A call's arguments, if they came whole."""
+    kind: str
+    id: str
+    sent_parts: set[int] = set()
+    """Parts of which some text has been emitted."""
+    closed_parts: set[int] = set()
+    refusals: dict[int, str] = {}
+    """Refusals so far, by part: they are emitted whole."""
+    reasoning_field: str = ""
+    """"summary" or "content": if reasoning comes as both, only the first is emitted."""
+    is_started: bool = False
+    is_streamed: bool = False
+    is_done: bool = False
+    arguments: Any = None
+    """A call's arguments, if they came whole."""
 
 
 class ResponsesReplyDecoder(ReplyDecoder):

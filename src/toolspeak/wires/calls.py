@@ -51,12 +51,6 @@ class CallHistory:
             self._count += 1
         return f"call_{self._count}"
 
-    def add(self, call: ToolCall) -> ToolCall:
-        self._names[call.id] = call.name
-        self._unanswered.add(call.id)
-        self._unindexed.append(call)
-        return call
-
     def decode_call(
         self,
         identity: str,
@@ -88,7 +82,10 @@ class CallHistory:
             freeform=freeform,
             extra=extra,
         )
-        return self.add(call)
+        self._names[identity] = name
+        self._unanswered.add(identity)
+        self._unindexed.append(call)
+        return call
 
     def find_answered_call(
         self, identity: str = "", name: str = "", *, is_loose: bool = False

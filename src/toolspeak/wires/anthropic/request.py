@@ -150,7 +150,9 @@ def _decode_block(item: Any, path: str, history: CallHistory) -> Part:
         case "redacted_thinking":
             return Reasoning("", REDACTED + fields.take_text("data"))
         case "tool_use":
-            return history.add(_decode_call(fields, history))
+            identity, name = fields.take_text("id"), fields.require("name", str)
+            arguments = fields.take("input", dict)
+            return history.decode_call(identity, name, arguments, path, extra=fields.rest())
         case "tool_result":
             return _decode_result(fields, history)
         case "tool_reference":
@@ -175,15 +177,6 @@ def _decode_media(fields: Fields, block: str) -> Image | Document | None:
         return Document(data, title, extra=fields.rest())
     media_type = media_type or "application/pdf"
     return Document("", title, url or None, data or None, media_type, fields.rest())
-
-
-def _decode_call(fields: Fields, history: CallHistory) -> ToolCall:
-    return ToolCall(
-        id=fields.take_text("id") or history.new_id(),
-        name=fields.require("name", str),
-        arguments=fields.take("input", dict) or {},
-        extra=fields.rest(),
-    )
 
 
 def _decode_result(fields: Fields, history: CallHistory) -> ToolResult:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...calls.schema import to_camel_case
-from ...types import Document, Image, Other, Part, Reasoning, ToolCall, ToolResult
+from ...types import Document, Image, Other, Part, Reasoning, Text, ToolCall, ToolResult
 from ..calls import ORIGINAL_ID
 from ..encoding import omit_none
-from ..fields import Fields, Json, T, nest
+from ..fields import ARGUMENTS_TEXT, Fields, Json, T, nest
 
 NAME = "gemini"
 _NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?")
@@ -102,8 +102,8 @@ def decode_media(fields: CamelCaseFields) -> Image | Document | None:
     return media(url=url, data=data, media_type=media_type, extra=extra)
 
 
-def encode_media(part: Image | Document, *, is_type_known: bool = False) -> tuple[Json, str]:
-    """Return an image or file, and the field for it. The media type of a URL may be a guess."""
+def _encode_media(part: Image | Document, is_type_known: bool) -> tuple[Json, str]:
+    """Return an image or file, and the field for it."""
     if part.data is not None:
         return {"mimeType": part.media_type, "data": part.data}, "inlineData"
     guess = None if is_type_known else mimetypes.guess_type(part.url or "")[0]
@@ -118,8 +118,29 @@ def decode_call(call: CamelCaseFields, part: CamelCaseFields) -> tuple[str, str,
     return identity, name, arguments, extra if identity else extra | {ORIGINAL_ID: ""}
 
 
-def encode_call(call: ToolCall, name: str, identity: str) -> Json:
-    return {**omit_none(id=identity or None), "name": name, "args": call.arguments}
+def encode_part(
+    part: Text | Reasoning | ToolCall | Image | Document,
+    extra: Json,
+    name: str | None = None,
+    *,
+    is_type_known: bool = False,
+) -> Json:
+    """Encode a part with this `extra`; a call under the name by which it is sent. Unless it
+    `is_type_known`, the media type of a URL may be a guess."""
+    rest = dict(extra)
+    match part:
+        case Text():
+            return {"text": part.text, **rest}
+        case Reasoning():
+            return {"text": part.text, "thought": True, **rest}
+        case ToolCall():
+            rest.pop(ARGUMENTS_TEXT, None)
+            identity = omit_none(id=rest.pop(ORIGINAL_ID, part.id) or None)
+            call = {**identity, "name": name or part.name, "args": part.arguments}
+            return {"functionCall": call | rest.pop("functionCall", {}), **rest}
+        case _:
+            source, key = _encode_media(part, is_type_known)
+            return {key: source | rest.pop(key, {}), **rest}
 
 
 # Signatures of reasoning.

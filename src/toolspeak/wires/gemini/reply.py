@@ -31,7 +31,7 @@ from ...types import (
     ToolCall,
     Usage,
 )
-from ..calls import ORIGINAL_ID, CallAssembler
+from ..calls import CallAssembler
 from ..encoding import mark_private, omit_none, unmark_private
 from ..errors import classify_failure
 from ..fields import PRIVATE, Json
@@ -43,8 +43,7 @@ from .parts import (
     decode_call,
     decode_media,
     decode_signature,
-    encode_call,
-    encode_media,
+    encode_part,
     encode_signed_parts,
     is_other_part,
     parse_number,
@@ -58,54 +57,27 @@ _TOOL_USE_TOKENS = f"{PRIVATE}toolUsePromptTokenCount"
 """In the `extra` of usage: counts that the canonical ones do not determine."""
 _STATISTICS = frozenset(
     {
-        "avgLogprobs",
-        "finishMessage",
-        "safetyRatings",
-        "tokenCount",
-        "createTime",
-        "modelStatus",
-        "promptFeedback",
-        "promptTokensDetails",
-        "cacheTokensDetails",
-        "candidatesTokensDetails",
-        "thoughtsTokensDetails",
-        "toolUsePromptTokensDetails",
-        "serviceTier",
-        "trafficType",
+        *("avgLogprobs", "finishMessage", "safetyRatings", "tokenCount"),
+        *("createTime", "modelStatus", "promptFeedback", "serviceTier", "trafficType"),
+        *("promptTokensDetails", "cacheTokensDetails", "toolUsePromptTokensDetails"),
+        *("candidatesTokensDetails", "thoughtsTokensDetails"),
     }
 )
-"""Fields of a reply about how it was made."""
+"""Fields of a candidate, a reply and its usage about how the reply was made."""
+_FILTERED = {
+    *("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
+    *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"),
+}
+_FAILED = {
+    *("OTHER", "NO_IMAGE", "IMAGE_OTHER", "MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE"),
+    *("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"),
+}
 _STOP_REASONS: dict[str, StopReason] = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
     "CONTINUATION": "pause",
-    **dict.fromkeys(
-        (
-            "SAFETY",
-            "RECITATION",
-            "LANGUAGE",
-            "BLOCKLIST",
-            "PROHIBITED_CONTENT",
-            "SPII",
-            "IMAGE_SAFETY",
-            "IMAGE_PROHIBITED_CONTENT",
-            "IMAGE_RECITATION",
-        ),
-        "filter",
-    ),
-    **dict.fromkeys(
-        (
-            "OTHER",
-            "MALFORMED_FUNCTION_CALL",
-            "UNEXPECTED_TOOL_CALL",
-            "TOO_MANY_TOOL_CALLS",
-            "MALFORMED_RESPONSE",
-            "MISSING_THOUGHT_SIGNATURE",
-            "NO_IMAGE",
-            "IMAGE_OTHER",
-        ),
-        "error",
-    ),
+    **dict.fromkeys(_FILTERED, "filter"),
+    **dict.fromkeys(_FAILED, "error"),
 }
 _FINISH_REASONS = {
     "length": "MAX_TOKENS",
@@ -260,19 +232,12 @@ def _encode_head(envelope: Envelope, identity: str, model: str) -> Json:
 
 
 def _encode_part(part: Part, is_same_wire: bool) -> Json:
-    extra = dict(part.extra) if is_same_wire and not isinstance(part, Other) else {}
     match part:
-        case Text():
-            return {"text": part.text, **extra} if part.text or extra else {}
-        case Reasoning():
-            return {"text": part.text, "thought": True, **extra} if part.text or extra else {}
-        case ToolCall():
-            call = encode_call(part, part.name, extra.pop(ORIGINAL_ID, part.id))
-            call |= extra.pop("functionCall", {})
-            return {"functionCall": call, **extra}
-        case Image():
-            source, key = encode_media(part)
-            return {key: source | extra.pop(key, {}), **extra}
+        case Text(text, extra) | Reasoning(text, _, extra):
+            carried = extra if is_same_wire else {}
+            return encode_part(part, carried) if text or carried else {}
+        case ToolCall() | Image():
+            return encode_part(part, part.extra if is_same_wire else {})
         case Other():
             return dict(part.data) if is_same_wire else {}
         case _:

@@ -49,7 +49,7 @@ from ..encoding import (
     convert_freeform_tool,
     omit_none,
 )
-from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, PRIVATE, Json, json_type, nest
+from ..fields import HOSTED_TOOLS, PRIVATE, Json, json_type, nest
 from ..tools import decode_tool, decode_tools
 from .parts import (
     NAME,
@@ -58,8 +58,7 @@ from .parts import (
     decode_call,
     decode_media,
     decode_signature,
-    encode_call,
-    encode_media,
+    encode_part,
     encode_signed_parts,
     is_other_part,
 )
@@ -409,14 +408,14 @@ class GeminiRequestEncoder(RequestEncoder):
             case Text():
                 extra = self.losses.carry(part.extra, path)
                 is_empty = not part.text and not self.is_same_wire
-                return {} if is_empty else {"text": part.text, **extra}
+                return {} if is_empty else encode_part(part, extra)
             case Reasoning():
-                extra = self.losses.carry(part.extra, path)
-                return {"text": part.text, "thought": True, **extra}
+                return encode_part(part, self.losses.carry(part.extra, path))
             case Image() | Document():
                 return self._encode_media(part, path)
             case ToolCall():
-                return self._encode_call(part, path)
+                name = self._call_names[part.id] = self.names.to_wire(part.name, part.namespace)
+                return encode_part(part, self.losses.carry(part.extra, path), name)
             case ToolResult():
                 return self._encode_result(part, path)
             case Other():
@@ -426,7 +425,7 @@ class GeminiRequestEncoder(RequestEncoder):
                 return {}
 
     def _encode_media(self, part: Image | Document, path: str) -> Json:
-        extra = dict(self.losses.carry(part.extra, path))
+        extra = self.losses.carry(part.extra, path)
         if isinstance(part, Document):
             if part.data is None and (part.text or part.url is None):
                 self.losses.change("A document is sent as text.", path)
@@ -435,15 +434,7 @@ class GeminiRequestEncoder(RequestEncoder):
                 self.losses.drop("titles of documents", path)
         elif part.detail not in (None, "auto"):
             self.losses.drop("`detail` of an image", path)
-        source, key = encode_media(part, is_type_known=self.is_same_wire)
-        return {key: {**source, **extra.pop(key, {})}, **extra}
-
-    def _encode_call(self, call: ToolCall, path: str) -> Json:
-        extra = dict(self.losses.carry(call.extra, path))
-        extra.pop(ARGUMENTS_TEXT, None)
-        name = self._call_names[call.id] = self.names.to_wire(call.name, call.namespace)
-        encoded = encode_call(call, name, extra.pop(ORIGINAL_ID, call.id))
-        return {"functionCall": {**encoded, **extra.pop("functionCall", {})}, **extra}
+        return encode_part(part, extra, is_type_known=self.is_same_wire)
 
     def _encode_result(self, result: ToolResult, path: str) -> Json:
         extra = dict(self.losses.carry(result.extra, path))

@@ -127,20 +127,19 @@ def encode_part(
 ) -> Json:
     """Encode a part with this `extra`; a call under the name by which it is sent. Unless it
     `is_type_known`, the media type of a URL may be a guess."""
-    rest = dict(extra)
     match part:
         case Text():
-            return {"text": part.text, **rest}
+            return {"text": part.text, **extra}
         case Reasoning():
-            return {"text": part.text, "thought": True, **rest}
+            return {"text": part.text, "thought": True, **extra}
         case ToolCall():
-            rest.pop(ARGUMENTS_TEXT, None)
+            rest = {key: value for key, value in extra.items() if key != ARGUMENTS_TEXT}
             identity = omit_none(id=rest.pop(ORIGINAL_ID, part.id) or None)
             call = {**identity, "name": name or part.name, "args": part.arguments}
             return {"functionCall": call | rest.pop("functionCall", {}), **rest}
         case _:
             source, key = _encode_media(part, is_type_known)
-            return {key: source | rest.pop(key, {}), **rest}
+            return {**extra, key: source | extra.get(key, {})}
 
 
 # Signatures of reasoning.

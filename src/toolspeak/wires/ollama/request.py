@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from ...errors import WireError
@@ -32,6 +33,7 @@ from ..content import as_result_content, decode_image_url, part_type, render_doc
 from ..encoding import (
     ANY_NAME,
     EncodedRequest,
+    LocatedMessage,
     RequestEncoder,
     as_object_schema,
     choose_effort,
@@ -234,18 +236,15 @@ class OllamaRequestEncoder(RequestEncoder):
     def _encode_messages(self, messages: tuple[Message, ...]) -> Iterator[Json]:
         """Encode messages. All that follows an assistant's calls is one turn, unless the request
         came by this API."""
-        turn: list[tuple[Message, str]] = []
-        for index, message in enumerate(messages):
-            if message.role == "assistant" or self.is_same_wire or not self._call_names:
-                yield from self._encode_turn(turn)
-                turn = []
-            turn.append((message, f"$.messages[{index}]"))
-            if message.role == "assistant":
-                yield from self._encode_turn(turn)
-                turn = []
-        yield from self._encode_turn(turn)
+        located = [(message, f"$.messages[{index}]") for index, message in enumerate(messages)]
+        for is_own, run in groupby(located, lambda pair: pair[0].role == "assistant"):
+            if is_own or self.is_same_wire or not self._call_names:
+                for pair in run:
+                    yield from self._encode_turn([pair])
+            else:
+                yield from self._encode_turn(list(run))
 
-    def _encode_turn(self, turn: list[tuple[Message, str]]) -> Iterator[Json]:
+    def _encode_turn(self, turn: list[LocatedMessage]) -> Iterator[Json]:
         """Encode a turn, its results first and in the order of their calls: for most models
         nothing else tells which result of the same tool belongs to which call."""
         results: list[tuple[ToolResult, str]] = []

@@ -132,18 +132,15 @@ class ResponsesReplyDecoder(ReplyDecoder):
         self._by_id |= {identity: item for identity in identities if identity}
         return item
 
-    def _find_by_id(self, *identities: str) -> _ItemState | None:
-        known = (self._by_id[identity] for identity in identities if identity in self._by_id)
-        return next(known, None)
-
-    def _match_item(self, index: int | None, fields: Fields) -> _ItemState:
-        """Return the state of an item that comes whole. Some servers change the ids on the way,
-        and others the order."""
+    def _match_item(self, index: int | None, fields: Fields, *, is_new: bool = False) -> _ItemState:
+        """Return the state of an item that begins or comes whole. Some servers change the ids on
+        the way, and others the order; some announce an item twice."""
         kind = fields.peek_text("type")
         identities = fields.peek_text("id"), fields.peek_text("call_id")
-        if item := self._find_by_id(*identities):
-            return item
-        item = None if index is None else self._by_index.get(index)
+        for identity in identities:
+            if identity in self._by_id:
+                return self._by_id[identity]
+        item = None if index is None or is_new else self._by_index.get(index)
         if item is not None and item.kind == kind:
             return item
         return self._add_item(kind, index if item is None else None, *identities)
@@ -155,12 +152,9 @@ class ResponsesReplyDecoder(ReplyDecoder):
         return item or self._by_id.get(identity) or self._add_item(kind, index, identity)
 
     def _decode_item_start(self, fields: Fields) -> Iterator[Event]:
-        """Start an item; some servers announce it twice."""
         item_fields = Fields(fields.take_any("item"), fields.path_of("item"))
-        index = fields.take("output_index", int)
         kind = item_fields.peek_text("type")
-        identities = item_fields.peek_text("id"), item_fields.peek_text("call_id")
-        item = self._find_by_id(*identities) or self._add_item(kind, index, *identities)
+        item = self._match_item(fields.take("output_index", int), item_fields, is_new=True)
         if kind in _CALL_ITEMS and item.kind in _CALL_ITEMS and not item.is_done:
             item.kind = item.kind if item.is_started else kind
             yield from self._start_call(item, item_fields)

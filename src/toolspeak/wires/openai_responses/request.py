@@ -28,10 +28,8 @@ _SUMMARY_STYLE = f"{PRIVATE}summary"
 """How reasoning is to be summarised, unless that is left to the model."""
 _NAMESPACED_CHOICE = f"{PRIVATE}tool_choice"
 """A tool choice with namespaces."""
-_HOSTED_CHOICE, _HOSTED_CHOICES = "tool_choice", "tool_choice.tools"
-"""A tool choice with only hosted tools, or with hosted ones among others. Other APIs drop it with
-a note."""
-_CHOICE_KEYS = (_NAMESPACED_CHOICE, _HOSTED_CHOICE, _HOSTED_CHOICES)
+_HOSTED_CHOICE = "tool_choice"
+"""A tool choice with hosted tools. Other APIs drop them with a note."""
 _NAMESPACE = f"{PRIVATE}namespace"
 """In a hosted tool: the fields of its namespace."""
 
@@ -94,7 +92,7 @@ class ResponsesRequestEncoder(InputEncoder):
         request, extra = self.request, self.extra
         hosted = extra.pop(HOSTED_TOOLS, [])
         extra.pop(PREVIOUS_RESPONSE, None)
-        choices = [extra.pop(key, None) for key in _CHOICE_KEYS]
+        choices = [extra.pop(key, None) for key in (_NAMESPACED_CHOICE, _HOSTED_CHOICE)]
         body: Json = {}
         if tools := self._encode_tools(hosted):
             choice = self._encode_tool_choice(next(filter(None, choices), None))
@@ -229,7 +227,7 @@ def _decode_tool_choice(fields: Fields, extra: Json) -> ToolChoice:
     choice = decode_tool_choice(given, path)
     chosen = _list_chosen(given)
     if any(map(is_hosted, chosen)):
-        extra[_HOSTED_CHOICES if choice.names else _HOSTED_CHOICE] = given
+        extra[_HOSTED_CHOICE] = given
     elif any("namespace" in tool for tool in chosen):
         extra[_NAMESPACED_CHOICE] = given
     return choice

@@ -67,17 +67,12 @@ class CallHistory:
         identity, extra = identity or self.new_id(), dict(extra or {})
         if freeform:
             arguments = {"input": arguments}
-        decoded, problem, repairs = decode_arguments(CallDraft(name, arguments))
-        if decoded is None:
-            self.notes.append(Note("undecodable-arguments", problem, path))
-        if isinstance(arguments, str) and (decoded is None or encode_json(decoded) != arguments):
-            extra[ARGUMENTS_TEXT] = arguments
-        message = f"Repaired in an earlier call of {name!r}."
-        self.notes.extend(Note(f"repaired-{repair}", message, path) for repair in repairs)
+        if not isinstance(arguments, dict):
+            arguments = self._decode_arguments(name, arguments, path, extra)
         call = ToolCall(
             id=identity,
             name=name,
-            arguments=decoded or {},
+            arguments=arguments,
             namespace=namespace,
             freeform=freeform,
             extra=extra,
@@ -86,6 +81,16 @@ class CallHistory:
         self._unanswered.add(identity)
         self._unindexed.append(call)
         return call
+
+    def _decode_arguments(self, name: str, arguments: Any, path: str, extra: Json) -> Json:
+        decoded, problem, repairs = decode_arguments(CallDraft(name, arguments))
+        if decoded is None:
+            self.notes.append(Note("undecodable-arguments", problem, path))
+        if isinstance(arguments, str) and (decoded is None or encode_json(decoded) != arguments):
+            extra[ARGUMENTS_TEXT] = arguments
+        message = f"Repaired in an earlier call of {name!r}."
+        self.notes.extend(Note(f"repaired-{repair}", message, path) for repair in repairs)
+        return decoded or {}
 
     def find_answered_call(
         self, identity: str = "", name: str = "", *, is_loose: bool = False

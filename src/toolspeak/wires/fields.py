@@ -114,8 +114,7 @@ class Fields:
         """Take the items of an array; any other value counts as its only item."""
         value, path = self.take_any(key), self.path_of(key)
         items = value if isinstance(value, list) else [value]
-        numbered = ((item, f"{path}[{index}]") for index, item in enumerate(items))
-        return [pair for pair in numbered if pair[0] is not None]
+        return [(item, f"{path}[{at}]") for at, item in enumerate(items) if item is not None]
 
     def take_content(self, key: str, decode_part: Callable[[Any, str], T]) -> Iterator[T]:
         """Decode the parts of a content field; a text counts as its only part."""

@@ -765,6 +765,19 @@ def test_message_to_the_same_api_is_unchanged(given: dict[str, Any]) -> None:
             "tool_choice": {"type": "custom", "custom": {"name": "f"}},
         },
         {"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
+        {
+            "tools": [{"type": "function", "function": {"name": "f"}}, {"type": "web_search"}],
+            "tool_choice": {
+                "type": "allowed_tools",
+                "allowed_tools": {
+                    "mode": "required",
+                    "tools": [
+                        {"type": "function", "function": {"name": "f"}},
+                        {"type": "web_search"},
+                    ],
+                },
+            },
+        },
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""Message content that the APIs share: text, images and documents."""
+"""Content and formats that the APIs share: text, images, documents and answers in JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ from itertools import groupby
 from typing import Any
 
 from ..events import TextDelta
-from ..types import Document, Image, Message, Other, Part, Request, Role, Text, ToolResult
-from .fields import PRIVATE, Json
+from ..types import (
+    Document,
+    Image,
+    Message,
+    Other,
+    Part,
+    Request,
+    ResponseFormat,
+    Role,
+    Text,
+    ToolResult,
+)
+from .fields import PRIVATE, Fields, Json
 
 ContentPart = Text | Image | Document | Other
 """A part that a tool result may contain."""
@@ -108,3 +119,21 @@ def merge_assistant_messages(request: Request) -> tuple[Message, ...]:
         if parts:
             merged.append(Message("assistant", parts, extra))
     return tuple(merged)
+
+
+def take_response_format(fields: Fields, key: str) -> ResponseFormat | None:
+    """Take the response format; one that only this API supports stays in `fields`."""
+    given = fields.peek(key)
+    kind = given.get("type") if isinstance(given, dict) else None
+    if kind not in (None, "text", "json_object", "json_schema"):
+        return None
+    form = fields.take_object(key)
+    if form is None or kind in (None, "text"):
+        return None
+    schema = form.take_object("json_schema") or form
+    return ResponseFormat(
+        schema.take("schema", dict),
+        schema.take_text("name"),
+        schema.take_text("description"),
+        schema.take("strict", bool),
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -48,13 +48,9 @@ class NameRule(Struct, frozen=True):
     """The characters that a name may begin with, if not all of them."""
 
     def allows(self, name: str) -> bool:
-        return _compile_rule(self).fullmatch(name) is not None
-
-
-@lru_cache(maxsize=64)
-def _compile_rule(rule: NameRule) -> re.Pattern[str]:
-    first = f"(?=[{rule.first}])" if rule.first else ""
-    return re.compile(f"{first}[{rule.allowed}]{{1,{rule.max_length}}}")
+        first = f"(?=[{self.first}])" if self.first else ""
+        pattern = f"{first}[{self.allowed}]{{1,{self.max_length}}}"
+        return re.fullmatch(pattern, name) is not None
 
 
 ANY_NAME = NameRule(r"\s\S", 10_000)
@@ -131,16 +127,11 @@ class ToolNames:
 NO_TOOL_NAMES = ToolNames((), ANY_NAME)
 
 
-def map_tool_names(
-    tools: tuple[Tool, ...], rule: NameRule, *, keeps_namespaces: bool = False
-) -> ToolNames:
-    return _tool_name_cache(rule, keeps_namespaces)(tools)
-
-
 @cache
-def _tool_name_cache(
-    rule: NameRule, keeps_namespaces: bool
+def build_name_mapper(
+    rule: NameRule, *, keeps_namespaces: bool = False
 ) -> Callable[[tuple[Tool, ...]], ToolNames]:
+    """Return a cached function that maps the names of tools by a rule."""
     return memoize_by_identity(
         lambda tools: ToolNames(tools, rule, keeps_namespaces=keeps_namespaces)
     )
@@ -222,9 +213,8 @@ class RequestEncoder:
         self.losses = LossLog(self.wire, request.wire)
         self.is_same_wire = self.losses.is_same_wire
         rule = name_rule or self.name_rule
-        self.names = map_tool_names(
-            request.tools or (), rule, keeps_namespaces=self.keeps_namespaces
-        )
+        map_names = build_name_mapper(rule, keeps_namespaces=self.keeps_namespaces)
+        self.names = map_names(request.tools or ())
         self.extra = dict(self.losses.carry(request.extra, "$"))
         """Fields that only this API has; encoders take out those that they encode."""
 

@@ -186,30 +186,26 @@ def _take_name(tool: Fields) -> str:
     return (inner or tool).require("name", str)
 
 
+def list_chosen_tools(choice: Any) -> list[Json]:
+    """Return the tools that a tool choice names, as they came."""
+    if not isinstance(choice, dict):
+        return []
+    if choice.get("type") != "allowed_tools":
+        return [choice]
+    return (choice.get("allowed_tools") or choice).get("tools") or []
+
+
 def is_hosted(tool: Json) -> bool:
     """Return True if only this API can run a tool."""
     return (tool.get("type") or "function") not in ("function", "custom")
 
 
-# Formats and errors.
+# Settings and errors.
 
 
-def take_response_format(fields: Fields, key: str) -> ResponseFormat | None:
-    """Take the response format; one that only this API supports stays in `fields`."""
-    given = fields.peek(key)
-    kind = given.get("type") if isinstance(given, dict) else None
-    if kind not in (None, "text", "json_object", "json_schema"):
-        return None
-    form = fields.take_object(key)
-    if form is None or kind in (None, "text"):
-        return None
-    schema = form.take_object("json_schema") or form
-    return ResponseFormat(
-        schema.take("schema", dict),
-        schema.take_text("name"),
-        schema.take_text("description"),
-        schema.take("strict", bool),
-    )
+def take_metadata(fields: Fields) -> Json:
+    user = fields.take_text("user")
+    return (fields.take("metadata", dict) or {}) | ({"user_id": user} if user else {})
 
 
 def encode_schema_format(form: ResponseFormat) -> Json:

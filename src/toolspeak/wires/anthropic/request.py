@@ -20,7 +20,6 @@ from ...types import (
     Part,
     Reasoning,
     Request,
-    ResponseFormat,
     Text,
     Thinking,
     Tool,
@@ -35,6 +34,7 @@ from ..content import (
     merge_assistant_messages,
     part_type,
     split_results,
+    take_response_format,
 )
 from ..encoding import (
     EncodedRequest,
@@ -84,8 +84,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     choice, parallel = _decode_tool_choice(fields)
     streamed = fields.take("stream", bool)
     config = fields.take_object("output_config") or Fields({})
-    response_format = _decode_response_format(config, "format")
-    response_format = response_format or _decode_response_format(fields, "output_format")
+    form = take_response_format(config, "format") or take_response_format(fields, "output_format")
     thinking, extra = _decode_thinking(fields, config.take("effort", str))
     extra |= nest("output_config", config.rest()) | nest(HOSTED_TOOLS, hosted)
     return Request(
@@ -94,7 +93,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=parallel,
-        response_format=response_format,
+        response_format=form,
         thinking=thinking,
         stream=bool(streamed if stream is None else stream),
         max_tokens=fields.take("max_tokens", int),
@@ -225,15 +224,6 @@ def _decode_thinking(fields: Fields, effort: str | None) -> tuple[Thinking, Json
     )
     rest = settings.rest() | ({"type": kind} if kind == "between_tools" else {})
     return thinking, nest("thinking", rest)
-
-
-def _decode_response_format(fields: Fields, key: str) -> ResponseFormat | None:
-    """Decode the response format; one that only this API supports stays in `fields`."""
-    form = fields.peek(key)
-    if isinstance(form, dict) and form.get("type") == "json_schema":
-        inner = fields.take_object(key) or Fields({})
-        return ResponseFormat(inner.take("schema", dict), inner.take_text("name"))
-    return None
 
 
 # Encoding.

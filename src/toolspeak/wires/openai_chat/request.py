@@ -35,15 +35,16 @@ from ..content import (
     encode_media_url,
     is_refusal,
     merge_assistant_messages,
+    take_response_format,
 )
 from ..encoding import (
     OPENAI_NAMES,
     EncodedRequest,
     LossLog,
     as_object_schema,
+    build_name_mapper,
     choose_effort,
     convert_freeform_tool,
-    map_tool_names,
     omit_none,
 )
 from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, PRIVATE, Fields, Json, nest
@@ -54,7 +55,8 @@ from ..openai import (
     decode_tool_choice,
     encode_schema_format,
     is_hosted,
-    take_response_format,
+    list_chosen_tools,
+    take_metadata,
 )
 from ..tools import decode_tool, decode_tools
 
@@ -73,6 +75,8 @@ _PACKED_FIELDS = {"content", "tool_calls", "tool_call_id", "reasoning_content"}
 # Keys of an `extra` by which a request to the same API is restored exactly.
 _LIMIT_FIELD = f"{PRIVATE}limit"
 _OWN_REASONING_DETAILS = f"{PRIVATE}{REASONING_DETAILS}"
+_HOSTED_CHOICE = "tool_choice"
+"""A tool choice with hosted tools. Other APIs drop them with a note."""
 _RESULT_NAME = f"{PRIVATE}name"
 _OUTSIDE_FUNCTION = f"{PRIVATE}outer"
 _INPUT_ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user"}
@@ -247,7 +251,9 @@ class ChatRequestEncoder(OpenAIRequestEncoder):
         return out
 
     def _encode_tool_choice(self) -> Any:
-        choice = self.request.tool_choice
+        choice, original = self.request.tool_choice, self.extra.pop(_HOSTED_CHOICE, None)
+        if original is not None and decode_tool_choice(original, "$.tool_choice") == choice:
+            return original
         if choice.validated:
             self.losses.drop("schema validation of optional calls", "$.tool_choice")
         if not choice.names:
@@ -451,20 +457,17 @@ def _decode_tool(item: Any, path: str) -> Iterator[Tool | Json]:
 
 
 def _decode_tool_choice(fields: Fields, extra: Json) -> ToolChoice:
-    """Decode the tool choice; one that only this API supports goes into `extra`."""
+    """Decode the tool choice; one with hosted tools also goes into `extra`."""
     given = fields.take_any("tool_choice", "function_call")
     choice = decode_tool_choice(given, fields.path_of("tool_choice"))
-    if choice == ToolChoice() and isinstance(given, dict) and is_hosted(given):
-        extra["tool_choice"] = given
+    if any(map(is_hosted, list_chosen_tools(given))):
+        extra[_HOSTED_CHOICE] = given
     return choice
 
 
 def _decode_settings(fields: Fields, extra: Json) -> Json:
     """Return the settings as arguments of `Request`; what only this API supports goes into
     `extra`."""
-    metadata = fields.take("metadata", dict) or {}
-    if user := fields.take_text("user"):
-        metadata = {**metadata, "user_id": user}
     newer, older = fields.take(_NEWER_LIMIT, int), fields.take("max_tokens", int)
     if newer is not None:
         extra[_LIMIT_FIELD] = _NEWER_LIMIT
@@ -473,7 +476,7 @@ def _decode_settings(fields: Fields, extra: Json) -> Json:
         extra["stream_options"] = options
     return {
         "sampling": fields.take_numbers(_NUMBERS),
-        "metadata": metadata,
+        "metadata": take_metadata(fields),
         "parallel_tool_calls": fields.take("parallel_tool_calls", bool) is not False,
         "max_tokens": older if newer is None else newer,
         "tool_choice": _decode_tool_choice(fields, extra),
@@ -486,7 +489,8 @@ def _decode_settings(fields: Fields, extra: Json) -> Json:
 @memoize_by_identity
 def _encode_own_tools(tools: tuple[Tool, ...]) -> list[Json]:
     """Encode tools that came by this very API, which loses nothing of them."""
-    names, losses = map_tool_names(tools, OPENAI_NAMES), LossLog(NAME, NAME)
+    names = build_name_mapper(OPENAI_NAMES, keeps_namespaces=False)(tools)
+    losses = LossLog(NAME, NAME)
     return [_encode_tool(tool, names.to_wire(tool.name, tool.namespace), losses) for tool in tools]
 
 

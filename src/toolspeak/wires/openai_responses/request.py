@@ -12,10 +12,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...types import Message, Note, Request, ResponseFormat, Thinking, Tool, ToolChoice
-from ..content import as_plain_text
+from ..content import as_plain_text, take_response_format
 from ..encoding import EFFORTS, EncodedRequest, as_object_schema, choose_effort, omit_none
 from ..fields import HOSTED_TOOLS, PRIVATE, Fields, Json, nest
-from ..openai import decode_tool_choice, encode_schema_format, is_hosted, take_response_format
+from ..openai import (
+    decode_tool_choice,
+    encode_schema_format,
+    is_hosted,
+    list_chosen_tools,
+    take_metadata,
+)
 from ..tools import decode_tool, decode_tools
 from .items import INSTRUCTIONS, NAME, InputEncoder, decode_input
 
@@ -41,7 +47,6 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     tools, hosted = decode_tools(fields, _decode_tool, "tools")
     if hosted:
         extra[HOSTED_TOOLS] = hosted
-    metadata, user = fields.take("metadata", dict) or {}, fields.take_text("user")
     is_streamed = fields.take("stream", bool)
     return Request(
         model=fields.take_text("model") or model,
@@ -54,7 +59,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         stream=bool(is_streamed if stream is None else stream),
         max_tokens=fields.take("max_output_tokens", int),
         sampling=fields.take_numbers(_SAMPLING),
-        metadata=metadata | ({"user_id": user} if user else {}),
+        metadata=take_metadata(fields),
         wire=NAME,
         notes=tuple(notes),
         extra=fields.rest() | extra,
@@ -225,19 +230,12 @@ def _decode_tool_choice(fields: Fields, extra: Json) -> ToolChoice:
     """Decode the tool choice; a choice that other APIs cannot express also goes into `extra`."""
     given, path = fields.take_any("tool_choice"), fields.path_of("tool_choice")
     choice = decode_tool_choice(given, path)
-    chosen = _list_chosen(given)
+    chosen = list_chosen_tools(given)
     if any(map(is_hosted, chosen)):
         extra[_HOSTED_CHOICE] = given
     elif any("namespace" in tool for tool in chosen):
         extra[_NAMESPACED_CHOICE] = given
     return choice
-
-
-def _list_chosen(choice: Any) -> list[Json]:
-    """Return the tools that a choice names."""
-    if not isinstance(choice, dict):
-        return []
-    return (choice.get("tools") or []) if choice.get("type") == "allowed_tools" else [choice]
 
 
 # Other settings.

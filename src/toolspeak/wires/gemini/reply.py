@@ -233,10 +233,12 @@ def _encode_head(envelope: Envelope, identity: str, model: str) -> Json:
 
 def _encode_part(part: Part, is_same_wire: bool) -> Json:
     match part:
-        case Text(text, extra) | Reasoning(text, _, extra):
+        case Text(text, extra):
             carried = extra if is_same_wire else {}
-            return encode_part(part, carried) if text or carried else {}
-        case ToolCall() | Image():
+            return {"text": text, **carried} if text or carried else {}
+        case Reasoning(text, _, extra) if not text and not (is_same_wire and extra):
+            return {}
+        case Reasoning() | ToolCall() | Image():
             return encode_part(part, part.extra if is_same_wire else {})
         case Other():
             return dict(part.data) if is_same_wire else {}

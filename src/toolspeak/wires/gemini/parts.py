@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...calls.schema import to_camel_case
-from ...types import Document, Image, Other, Part, Reasoning, Text, ToolCall, ToolResult
+from ...types import Document, Image, Other, Part, Reasoning, ToolCall, ToolResult
 from ..calls import ORIGINAL_ID
 from ..encoding import omit_none
 from ..fields import ARGUMENTS_TEXT, Fields, Json, T, nest
@@ -119,7 +119,7 @@ def decode_call(call: CamelCaseFields, part: CamelCaseFields) -> tuple[str, str,
 
 
 def encode_part(
-    part: Text | Reasoning | ToolCall | Image | Document,
+    part: Reasoning | ToolCall | Image | Document,
     extra: Json,
     name: str | None = None,
     *,
@@ -128,12 +128,11 @@ def encode_part(
     """Encode a part with this `extra`; a call under the name by which it is sent. Unless it
     `is_type_known`, the media type of a URL may be a guess."""
     match part:
-        case Text():
-            return {"text": part.text, **extra}
         case Reasoning():
             return {"text": part.text, "thought": True, **extra}
         case ToolCall():
-            rest = {key: value for key, value in extra.items() if key != ARGUMENTS_TEXT}
+            rest = dict(extra)
+            rest.pop(ARGUMENTS_TEXT, None)
             identity = omit_none(id=rest.pop(ORIGINAL_ID, part.id) or None)
             call = {**identity, "name": name or part.name, "args": part.arguments}
             return {"functionCall": call | rest.pop("functionCall", {}), **rest}

@@ -408,7 +408,7 @@ class GeminiRequestEncoder(RequestEncoder):
             case Text():
                 extra = self.losses.carry(part.extra, path)
                 is_empty = not part.text and not self.is_same_wire
-                return {} if is_empty else encode_part(part, extra)
+                return {} if is_empty else {"text": part.text, **extra}
             case Reasoning():
                 return encode_part(part, self.losses.carry(part.extra, path))
             case Image() | Document():

@@ -69,6 +69,10 @@ REASONING_DETAILS = "reasoning_details"
 _REASONING_TEXTS = ("reasoning_content", "reasoning", "thinking")
 REASONING_FIELDS = frozenset({*_REASONING_TEXTS, REASONING_DETAILS})
 _NUMBERS = frozenset((*_SAMPLING, *_SAMPLING_EXTENSIONS))
+_SETTINGS = _NUMBERS | {
+    *("metadata", "user", "max_tokens", _NEWER_LIMIT, "stop", "reasoning_effort"),
+    *("response_format", "tool_choice", "function_call", "parallel_tool_calls", "stream_options"),
+}
 _CALL_FIELDS = frozenset({"tool_calls", "function_call"})
 _PACKED_FIELDS = {"content", "tool_calls", "tool_call_id", "reasoning_content"}
 """Fields of a message that some clients store as JSON in the content of another."""
@@ -87,7 +91,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     fields = Fields(body)
     notes: list[Note] = []
     extra: Json = {}
-    settings = _decode_settings(fields, extra)
+    settings = _decode_settings(fields, extra) if fields.has_any(_SETTINGS) else {}
     tools, hosted = decode_tools(fields, _decode_tool, "tools", "functions")
     is_streamed = fields.take("stream", bool)
     model = fields.take_text("model") or model

@@ -17,8 +17,10 @@ from toolspeak import (
     Started,
     TextDelta,
     ToolCall,
+    fold,
 )
-from toolspeak.wires import get_wire
+from toolspeak.wires import StreamDecoder, get_wire
+from toolspeak.wires.framing import JsonArray
 
 Reply = list[Event]
 
@@ -43,42 +45,24 @@ def call_block(name: str = "get_weather", **arguments: Any) -> str:
 
 
 OSLO = {"city": "Oslo"}
-
-
 VALID_CALL, NATIVE_CALL = text_reply(call_block(**OSLO)), call_reply(**OSLO)
-
-
 CONSTRAINED = text_reply(json.dumps({"tool": "get_weather", "arguments": OSLO}))
-
-
 FALSE_REFUSAL = "I'm sorry, but I don't have access to real-time weather data."
 
 
 def read_call_arguments(client: Client, raw: bytes) -> list[Any]:
     """Return the arguments of the calls in a response."""
     wire = get_wire(client.wire)
-    from toolspeak import fold
-    from toolspeak.wires import StreamDecoder
-
-    if not client.stream or client.is_array:
-        value = json.loads(raw)
-        frames = value if isinstance(value, list) else [value]
-        decoder = StreamDecoder(wire)
-        decoder.is_done = True
-        events = [event for frame in frames for event in decoder.feed_value(frame)]
-        events += decoder.finish()
-    else:
-        decoder = StreamDecoder(wire)
+    if client.stream:
+        decoder = StreamDecoder(wire, framing=JsonArray if client.is_array else None)
         events = decoder.feed(raw) + decoder.finish()
+    else:
+        events = list(wire.decode_reply(json.loads(raw)))
     return [dict(call.arguments) for call in fold(events).calls]
 
 
 CHAT = CLIENTS[0]
-
-
 CHAT_STREAMED = next(client for client in CLIENTS if client.name == "chat streamed")
-
-
 WEATHER_TOOL = ["get_weather"]
 
 

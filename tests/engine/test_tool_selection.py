@@ -18,6 +18,7 @@ from tests.engine.support import PipelineRun, build_request
 from tests.gateway.raw_clients import CLIENTS, Client, ask
 from tests.gateway.running_gateway import behind, running
 from toolspeak import (
+    Event,
     Finish,
     Message,
     Request,
@@ -108,9 +109,9 @@ def test_call_of_an_unselected_tool_after_a_continuation_is_read_anew() -> None:
     profile = ModelProfile(model="m", mode="prompt", dialect="hermes", select_tools_above=100)
     run = PipelineRun(Pipeline(build_request(tools=tools), [profile], is_streaming=False))
     replies = ["now", begin, end.replace("Oslo", "Rome"), f"{begin}{end}"]
+    rest: list[Event] | None = None
     for text in replies:
-        events = run.pipeline.reader.read_events([TextDelta(text), Finish("stop")])
-        run.feed(events)
+        run.feed(run.pipeline.reader.read_events([TextDelta(text), Finish("stop")]))
         rest = run.end()
     calls = fold(rest or []).calls
     assert [call.arguments for call in calls] == [{"city": "Oslo"}]

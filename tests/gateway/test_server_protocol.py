@@ -161,7 +161,7 @@ def test_a_body_in_chunks_that_are_none(gateway: Running) -> None:
         connection.sendall(request(b"", "Transfer-Encoding: chunked") + b"zz\r\nnot a size")
         response, said = answer(connection)
         assert response.status == 400
-        assert "no HTTP request" in json.loads(said)["error"]["message"]
+        assert "not valid HTTP" in json.loads(said)["error"]["message"]
         assert rest(connection) == b""
 
 
@@ -173,7 +173,7 @@ def test_what_is_no_http(gateway: Running, data: bytes) -> None:
         connection.sendall(data)
         response, said = answer(connection)
         assert (response.status, response.headers["connection"]) == (400, "close")
-        assert "no HTTP request" in json.loads(said)["error"]["message"]
+        assert "not valid HTTP" in json.loads(said)["error"]["message"]
         assert rest(connection) == b""
 
 

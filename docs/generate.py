@@ -232,7 +232,7 @@ def dialects_page() -> str:
         lines += ["", f"## {dialect.name}", "", f"{dialect.description}.", ""]
         if dialect.model_fragments:
             lines += [
-                "Model ids that contain "
+                "Used for model ids that contain "
                 + ", ".join(f"`{m}`" for m in dialect.model_fragments)
                 + ".",
                 "",

@@ -70,7 +70,7 @@ class Unrepresentable(ToolspeakError, ValueError):
     """
 
     def __init__(self, dialect: str, path: str, reason: str) -> None:
-        super().__init__(f"{dialect} cannot carry {reason} - at `{path}`")
+        super().__init__(f"{dialect} cannot represent {reason} - at `{path}`")
         self.dialect = dialect
         self.path = path
         self.reason = reason

@@ -8,7 +8,7 @@ from __future__ import annotations
 NOTES: dict[str, str] = {
     # A block was rejected as a call; it stays in the text.
     "malformed": "A block has the markers of a call, but its body cannot be parsed.",
-    "unknown-tool": "A call names a tool that was not offered; the message suggests similar names.",
+    "unknown-tool": "A call names a tool that was not offered; the message names some that were.",
     "undecodable-arguments": "A call's arguments are neither an object nor JSON text of an object.",
     "invalid-arguments": "A call's arguments do not match the tool's schema and cannot be coerced.",
     "placeholder": "An argument is a placeholder (`...`, `<city>`), so the call is an example.",
@@ -78,7 +78,7 @@ NOTES: dict[str, str] = {
     "repaired-wrapped-call": "The call was itself the argument of `tool_call` or `print`.",
     # Around calls.
     "stray-closer": "A closing tag follows a closed call: a value may have contained that tag.",
-    "after-answer": "A call follows the final answer or another role's turn; it stayed text.",
+    "after-answer": "A call follows the final answer or another role's turn; it was left as text.",
     "fabricated-result": "The model wrote a tool result itself; it was removed.",
     "control-token": "A control token of a chat template was removed from the text.",
     "unclosed-reasoning": "The reasoning was not closed; it ended at a call.",

@@ -135,7 +135,7 @@ def test_agent_continues_after_tool_or_server_failure() -> None:
     assert failed.text == "`raw__fail` failed: out of ink"
     assert died.is_error
     assert died.text == (
-        "`raw__die` failed: MCP server 'raw' was lost during the call. "
+        "`raw__die` failed: MCP server 'raw' disconnected during the call. "
         "The call may or may not have been executed. Check before you call it again."
     )
     assert (added.is_error, added.text) == (False, "2 + 2 = 4")
@@ -365,7 +365,7 @@ def test_server_killed_during_calls_fails_them(tmp_path: Path) -> None:
             os.kill(process, signal.SIGKILL)
             for problem in await asyncio.gather(*calls, return_exceptions=True):
                 assert isinstance(problem, McpServerError)
-                assert "was lost during the call" in str(problem)
+                assert "disconnected during the call" in str(problem)
             again = await asyncio.gather(*(call_tool(server, "pid") for _ in range(3)))
             assert len(set(again)) == 1
             assert again[0] != str(process)
@@ -384,7 +384,7 @@ def test_http_server_restarted_is_used_again(tmp_path: Path) -> None:
                 call = asyncio.create_task(wait)
                 await until(begun.exists)
                 running.kill()
-                with pytest.raises(McpServerError, match="'web' was lost during the call"):
+                with pytest.raises(McpServerError, match="'web' disconnected during the call"):
                     await call
                 with pytest.raises(McpServerError, match="'web' cannot be reached"):
                     await call_tool(server, "pid")
@@ -411,7 +411,7 @@ def test_call_that_was_sent_is_not_repeated() -> None:
                 running.refuse()
                 with pytest.raises(McpServerError, match="cannot be reached"):
                     await call_tool(server, "twice")
-                with pytest.raises(McpServerError, match="was lost during the call"):
+                with pytest.raises(McpServerError, match="disconnected during the call"):
                     await sent
                 running.gate.set()
             assert running.raw.called == ["slow"]
@@ -457,7 +457,7 @@ def test_failing_server_is_backed_off(tmp_path: Path) -> None:
 
     async def work() -> None:
         async with open_server(server):
-            for problem in ("was lost", "cannot be started", "cannot be started"):
+            for problem in ("disconnected", "cannot be started", "cannot be started"):
                 with pytest.raises(McpServerError, match=problem) as caught:
                     await call_tool(server, "die")
                 # The model does not see details of this machine.

@@ -214,7 +214,7 @@ def test_unrepresentable_tool_switches_to_the_default_dialect() -> None:
     tools = (Tool(name="look", parameters=schema),)
     sent = prepare(build_request(tools=tools), mode="prompt", dialect="qwen3_coder")
     assert sent.plan.dialect == "tagged"
-    assert "qwen3_coder cannot carry" in sent.plan.reasons[-1]
+    assert "qwen3_coder cannot represent" in sent.plan.reasons[-1]
     call = ToolCall(id="call_1", name="look", arguments={"<x>": "a"})
     reply = read_reply(sent, text_events(render_calls("tagged", [call], tools)))
     assert [call.arguments for call in reply.calls] == [{"<x>": "a"}]

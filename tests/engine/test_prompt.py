@@ -120,7 +120,7 @@ def test_compact_list_shows_the_grammar_below_its_tool() -> None:
     lines = render_tools("tagged", [PATCH], compact=True).splitlines()
     at = lines.index(f"- apply_patch(input: string) — {PATCH['description']}")
     assert lines[at + 1 : at + 6] == [
-        "  The complete input, as plain text. Write the call around it like any other call.",
+        "  The complete input, as plain text. Write the call itself like any other call.",
         "  It must follow this Lark grammar:",
         '  start: "*** Begin" LF',
         "",

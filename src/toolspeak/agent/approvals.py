@@ -69,7 +69,9 @@ class ApprovalPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise UsageError(f"Expected a tuple of tool names - at `$.approval.{field}`")
         timeout: Any = self.timeout
         if not isinstance(timeout, (int, float)) or not timeout > 0:
-            raise UsageError(f"Expected seconds, got {timeout!r} - at `$.approval.timeout`")
+            raise UsageError(
+                f"Expected more than 0 seconds, got {timeout!r} - at `$.approval.timeout`"
+            )
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):

@@ -69,7 +69,7 @@ _CORRECTABLE = frozenset({"invalid-call", "unknown-tool", "truncated-call"})
 _NOT_RUN = "`{name}` was not run: the agent stopped first."
 _INTERRUPTED = "`{name}` was interrupted. It may have done part of its work."
 _UNKNOWN_OUTCOME = (
-    "`{name}` may or may not have run: the program ended while it was running. "
+    "`{name}` may or may not have run: the agent ended during the call. "
     "Check before you call it again."
 )
 Prompt = str | Sequence[Part] | Message

@@ -111,7 +111,9 @@ def _read_returned(value: Any) -> list[Event]:
             return list(unfold(Reply(parts=tuple(value), stop_reason=stop)))
         case _:
             kind = type(value).__name__
-            raise UsageError(f"Expected text, calls or a Reply from the model, got `{kind}`")
+            raise UsageError(
+                f"Expected text, calls or a Reply from the model function, got `{kind}`"
+            )
 
 
 class LiveModel:

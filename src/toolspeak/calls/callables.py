@@ -40,7 +40,7 @@ def tool_from_function(function: Callable[..., Any], path: str = "$", name: str 
     inner = _unwrap_partial(function)
     name = name or getattr(function, "__name__", "") or getattr(inner, "__name__", "")
     if not name or name == "<lambda>":
-        raise UsageError(f"Expected a function with a `__name__` - at `{path}`")
+        raise UsageError(f"Expected a function with a name, not a lambda - at `{path}`")
     summary, descriptions = _read_docstring(inspect.getdoc(inner) or "")
     parameters = _get_parameters(function, path)
     properties: dict[str, Any] = {}

@@ -181,7 +181,7 @@ class CallResolver:
         if self.tools is None or not self.tools.names:
             return f"there is no tool named {name!r}"
         similar = ", ".join(self.tools.suggest_names(name))
-        return f"there is no tool named {name!r}; did you mean {similar}?"
+        return f"there is no tool named {name!r}; available tools include {similar}"
 
     def _match_schema(
         self, tools: Toolset, checked: CheckedCall, source: str, types_only: bool

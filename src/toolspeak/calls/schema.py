@@ -363,7 +363,7 @@ def is_openapi_schema(schema: Any) -> bool:
 def to_json_schema(schema: Any, path: str) -> dict[str, Any]:
     """Convert an OpenAPI schema to JSON Schema."""
     if not isinstance(schema, dict):
-        raise WireError("Expected a schema, an `object`", path)
+        raise WireError("Expected a schema, which is an `object`", path)
     if nesting_depth(schema) > MAX_DEPTH:
         raise WireError(f"The schema is nested deeper than {MAX_DEPTH} levels", path)
     return _convert_openapi(schema)

@@ -138,7 +138,7 @@ def build_text_schema(form: Any = None) -> dict[str, Any]:
     "definition": …}`, which Chat Completions puts under `grammar`."""
     form = form.get("grammar", form) if isinstance(form, Mapping) else None
     # Some descriptions forbid wrapping the text in JSON, but the call itself needs its syntax.
-    about = "The complete input, as plain text. Write the call around it like any other call."
+    about = "The complete input, as plain text. Write the call itself like any other call."
     if isinstance(form, Mapping) and isinstance(form.get("definition"), str):
         rule = _GRAMMAR_RULES.get(str(form.get("syntax")), "follow this grammar")
         about += f"\nIt must {rule}:\n{form['definition'].strip()}"

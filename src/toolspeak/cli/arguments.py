@@ -71,7 +71,7 @@ class CommandParser(argparse.ArgumentParser):
         self.add_file("--gguf", "run this model file as the embedded model")
         self.add(
             "--embedded",
-            "run the embedded model, or not (default: with --gguf, or if no upstream is "
+            "run the embedded model, or not (default: run it with --gguf, or if no upstream is "
             "configured)",
             action=argparse.BooleanOptionalAction,
         )

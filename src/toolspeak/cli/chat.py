@@ -31,9 +31,9 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_choice(
         "--scrub",
         ("model", "display", "both", "off"),
-        "mask secrets in tool results for the model, on the display, or both",
+        "mask secrets in tool results: for the model, on the display, in both, or nowhere",
     )
-    parser.add_file("--transcript", "save the conversation in this file, and continue it")
+    parser.add_file("--transcript", "save the conversation in this file; if it exists, continue it")
 
 
 def _add_approval_arguments(parser: CommandParser) -> None:
@@ -54,7 +54,7 @@ def _add_approval_arguments(parser: CommandParser) -> None:
         const="",
         metavar="URL",
     )
-    parser.add_file("--audit", "log every approval to this file")
+    parser.add_file("--audit", "log every decision about a call to this file")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -138,7 +138,9 @@ def parse(
     dialect: Annotated[str, "A dialect's name, or auto."] = "auto",
     model: Annotated[str, "Try the dialects of this model first."] = "",
     trust: Literal["strict", "standard", "lenient"] = "standard",
-    context: Annotated[list[Any] | None, "The messages so far, to detect echoed calls."] = None,
+    context: Annotated[
+        list[Any] | None, "The messages so far: a call copied from a result is rejected."
+    ] = None,
 ) -> Any:
     """Parse the tool calls in a model's text, in any dialect. Returns text, reasoning, calls,
     rejected blocks with the reason, notes on repairs, and the dialect. With `tools`, calls are
@@ -177,8 +179,8 @@ def render(
 
 
 def dialects(
-    names: Annotated[list[str] | None, "Only these."] = None,
-    model: Annotated[str, "Only those that this model is known to use."] = "",
+    names: Annotated[list[str] | None, "Only dialects with these names."] = None,
+    model: Annotated[str, "Only dialects that this model is known to write."] = "",
 ) -> Any:
     """List the text formats in which models write tool calls, with a sample of each."""
     return [

@@ -24,9 +24,15 @@ def add_arguments(parser: CommandParser) -> None:
         "--types-only", "use the tools for types only: accept unknown tools and invalid arguments"
     )
     parser.add_choice(
-        "--trust", ("standard", "strict", "lenient"), "lenient also accepts calls within prose"
+        "--trust",
+        ("standard", "strict", "lenient"),
+        "strict accepts only calls with markers, in the expected dialect; lenient also accepts "
+        "calls within prose",
     )
-    parser.add_file("--context", "ignore calls that are quoted from the messages in this JSON file")
+    parser.add_file(
+        "--context",
+        "reject calls copied from tool results or documents in this JSON file of messages",
+    )
     parser.add_count("--stream", "parse the text in chunks of N characters")
     parser.add_flag("--events", "print the events, one JSON object per line")
     parser.add_choice(

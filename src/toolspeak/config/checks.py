@@ -221,7 +221,7 @@ def _check_model(config: Config, name: str, path: str) -> Iterator[ConfigProblem
         message = f"`dialect` names {model.dialect!r}, which is not a known dialect{advice}"
         yield ConfigProblem(message, join_path(path, "dialect"))
     if "*" in model.model and "*" not in name:
-        message = f"`model` contains `*`, but the name {name!r} is not a wildcard"
+        message = f"`model` contains `*`, but the name {name!r} is not a wildcard; add one `*`"
         yield ConfigProblem(message, path)
     yield from _check_pattern(name, path)
 

@@ -487,7 +487,8 @@ class ReplyMachine:
         return True
 
     def _note_control_token(self, literal: str, where: str) -> None:
-        self.writer.add_note("control-token", f"{literal} is not text; dropped", where)
+        message = f"the control token {literal} was removed from the text"
+        self.writer.add_note("control-token", message, where)
 
     def _drop_result(self, opener: str, closer: str) -> Reading[bool]:
         """Drop a tool result that the model made up; one that is not closed is text."""

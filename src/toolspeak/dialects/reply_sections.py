@@ -165,7 +165,7 @@ class FramedMessageReader:
         buffer.release()
         self._matcher.charge_rescan()
         if not at_boundary or (recipient and recipient[1] not in _PEOPLE):
-            message = "the header of a message is not text; dropped"
+            message = "the header of a message was removed from the text"
             self._state.writer.add_note("control-token", message, header)
         return "reasoning" if re.search(frame.reasoning_pattern, header) else "text"
 
@@ -398,7 +398,8 @@ class BareMessageReader:
         """Note a control token that the named dialects do not have."""
         is_expected = self._table.scope.has_control_token(token)
         if token in self._table.control_tokens and not is_expected:
-            self._state.writer.add_note("control-token", f"{token} is not text; dropped", token)
+            message = f"the control token {token} was removed from the text"
+            self._state.writer.add_note("control-token", message, token)
 
     def _note_unclosed(self, closer: str) -> None:
         self._state.writer.add_note("unclosed", "the call has no closing marker", closer or "]")

@@ -2,8 +2,8 @@
 
     Dialect(
         name="glm45",
-        call="<tool_call>$name\\n$params</tool_call>",
-        param="<arg_key>$key</arg_key>\\n<arg_value>$value</arg_value>\\n",
+        call_templates=("<tool_call>$name\\n$params</tool_call>",),
+        parameter_template="<arg_key>$key</arg_key>\\n<arg_value>$value</arg_value>\\n",
     )
 
 Rendering writes the text of a template and fills its slots. Parsing uses the text as markers and

@@ -42,7 +42,7 @@ Step = Literal["correct", "continue", "constrain", "prompt", "reformat"]
 STEPS: dict[Step, str] = {
     "correct": "says what was wrong; the second time, more briefly",
     "continue": "asks the model to continue where it stopped",
-    "constrain": "constrains the model to a JSON schema that admits only valid calls",
+    "constrain": "constrains the model to a JSON schema that admits only a valid call or an answer",
     "prompt": "describes the tools in the prompt, not through the API",
     "reformat": "constrains the model to the requested format, without tools",
 }
@@ -229,8 +229,7 @@ CORRECTIONS: dict[OutcomeKind, tuple[str, str]] = {
         "Your call is still invalid. {problems}\nCorrect the arguments.",
     ),
     "unknown-tool": (
-        "Your call was not executed. {problems} The available tools are: {tools}.\nCall one of "
-        "these tools.",
+        "Your call was not executed. {problems}\nCall one of these tools: {tools}.",
         "Only these tools exist: {tools}.",
     ),
     "missing-call": (
@@ -297,7 +296,7 @@ def _find_rejected_tools(rejected: Sequence[Rejection], tools: Sequence[Tool]) -
 
 
 def _list_problems(rejected: Iterable[Rejection]) -> list[str]:
-    problems = (f"{one.name or 'It'}: {one.problem.rstrip('.')}." for one in rejected)
+    problems = (f"{one.name or 'Problem'}: {one.problem.rstrip('.')}." for one in rejected)
     return list(dict.fromkeys(problems))[:_MAX_PROBLEMS]
 
 

@@ -277,7 +277,7 @@ class CallExtractor:
     def _accept(self, call: ToolCall, text: str) -> list[Event]:
         """Return the events of an accepted call; `text` is its arguments' JSON, if unchanged."""
         if self._one_call and self.count:
-            message = f"{NOTES['extra-call']} It is one of {call.name!r}."
+            message = f"{NOTES['extra-call']} A call to {call.name!r} was dropped."
             return [Note("extra-call", message, call.id)]
         arguments = self._escaper.unescape_value(call.arguments)
         if arguments is not call.arguments:

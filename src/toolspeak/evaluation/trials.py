@@ -37,7 +37,7 @@ Trial = Callable[[ModelProber], Awaitable[Finding]]
 _REASONING_PLACES = {
     "field": "in a field of the reply",
     "text": "in the text, between tags",
-    "open": "in the text from its start: the prompt contains the opening tag",
+    "open": "in the text, without an opening tag: the prompt contains it",
     "": "none seen",
 }
 _MAX_MESSAGE_LENGTH = 100

@@ -143,8 +143,9 @@ class AccessControl:
             raise Refused(Failure("forbidden", f"the inspector is off: {reason}", 403))
         scheme, _, key = head.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not self.inspector.accepts(key.strip()):
-            message = "send the token in the URL that `toolspeak serve` has printed, or the admin "
-            message += "key: Authorization: Bearer …"
+            message = "the token or admin key is missing or wrong; send the token from the URL "
+            message += "that `toolspeak serve` printed, or the admin key: "
+            message += "Authorization: Bearer …"
             raise Refused(Failure("unauthorized", message, 401), {"www-authenticate": "Bearer"})
         return "the inspector"
 
@@ -156,8 +157,8 @@ class AccessControl:
             # Compare with every key, so that the time taken reveals nothing.
             if sum(hmac.compare_digest(presented, known) for known in self._keys) and presented:
                 return key
-        message = "send one of the gateway's keys: Authorization: Bearer …, x-api-key, "
-        message += "x-goog-api-key or ?key="
+        message = "the key is missing or wrong; send one of the gateway's keys: "
+        message += "Authorization: Bearer …, x-api-key, x-goog-api-key or ?key="
         raise Refused(Failure("unauthorized", message, 401), {"www-authenticate": "Bearer"})
 
 

@@ -12,10 +12,10 @@ _CREATED = 1_700_000_000
 _CREATED_TEXT = "2023-11-14T22:13:20Z"
 _OLLAMA_DETAILS = {"format": "gguf", "family": "", "parameter_size": "", "quantization_level": ""}
 _CODEX_INSTRUCTIONS = (
-    "You are a coding agent in a terminal. Work in the user's folder with the tools that you "
-    "have: look before you change anything, make the smallest change that does what was asked, "
-    "run the tests where there are any, and say briefly what you did. Keep going until the task "
-    "is done. Ask before anything that cannot be undone."
+    "You are a coding agent in a terminal. Work in the user's folder with your tools. Look before "
+    "you change anything. Make the smallest change that does what was asked. If there are tests, "
+    "run them. Keep going until the task is done. Ask before you do anything that cannot be "
+    "undone. At the end, say briefly what you did."
 )
 _GEMINI_METHODS = ["generateContent", "streamGenerateContent", "countTokens"]
 

@@ -88,7 +88,7 @@ class CallHistory:
             self.notes.append(Note("undecodable-arguments", problem, path))
         if isinstance(arguments, str) and (decoded is None or encode_json(decoded) != arguments):
             extra[ARGUMENTS_TEXT] = arguments
-        message = f"Repaired in an earlier call of {name!r}."
+        message = f"Repaired in an earlier call to {name!r}."
         self.notes.extend(Note(f"repaired-{repair}", message, path) for repair in repairs)
         return decoded or {}
 
@@ -112,7 +112,7 @@ class CallHistory:
         if found == identity:
             return found, found_name, {}
         if identity or name not in ("", found_name):
-            message = f"The result for {name or identity!r} answers the call of {found_name!r}."
+            message = f"The result for {name or identity!r} belongs to the call to {found_name!r}."
             self.notes.append(Note("name-corrected", message, path))
         return found, found_name, {ORIGINAL_ID: identity}
 

@@ -361,7 +361,7 @@ def choose_effort(
     if effort is None or effort in (supported := tuple(supported)):
         return effort
     nearest = min(supported, key=lambda word: abs(_rank_effort(word) - _rank_effort(effort)))
-    message = f"{losses.api} has no effort {effort!r}; {nearest!r} is the nearest."
+    message = f"{losses.api} has no effort {effort!r}; {nearest!r} is sent."
     losses.change(message, "$.thinking")
     return nearest
 

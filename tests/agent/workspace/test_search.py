@@ -36,7 +36,7 @@ def test_long_list_is_shortened(folder: Path, workspace: Workspace) -> None:
         (many / f"{number:03}").touch()
     lines = workspace.list_files("many").splitlines()
     assert lines[0] == "many/000"
-    assert lines[199:] == ["many/199", "[50 more. Name a folder or a pattern.]"]
+    assert lines[199:] == ["many/199", "[50 more. Set `path` or `pattern` to list fewer.]"]
 
 
 GLOBS = [

@@ -105,7 +105,7 @@ class Display:
         warnings = [use.question(request.tool) for use in request.secrets]
         if request.is_echo:
             warnings.append(
-                "You did not ask for this: the model repeats a call from a tool result."
+                "You may not have asked for this: the call repeats one from a tool result."
             )
         for warning in warnings:
             body.append(f"\n{escape_for_terminal(warning)}", "bold")

@@ -231,7 +231,7 @@ class McpSession:
             reason = _describe_error(self._problem) if self._problem else "it has ended"
             return RequestNotSent(f"{self._label} cannot be reached: {reason}")
         return self._server_error(
-            "was lost during the call",
+            "disconnected during the call",
             "The call may or may not have been executed. Check before you call it again.",
         )
 

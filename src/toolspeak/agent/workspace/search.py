@@ -118,7 +118,7 @@ class FileWalk:
         if self._skipped_names:
             yield f"[Folders skipped: {', '.join(sorted(self._skipped_names))}.]"
         if not self.has_time():
-            yield f"[Stopped after {MAX_SECONDS:g} s. Name a smaller folder.]"
+            yield f"[Stopped after {MAX_SECONDS:g} s. Set `path` to a smaller folder.]"
 
 
 def _join_paths(paths: list[str]) -> str:
@@ -145,7 +145,7 @@ def list_files(folder: ConfinedFolder, path: str, pattern: str | None) -> str:
 def _format_entries(entries: list[FileEntry], if_empty: str, remarks: Iterable[str]) -> str:
     lines = [escape_path(one.name) + _KIND_SUFFIXES[one.kind] for one in entries[:MAX_LISTED]]
     omitted = len(entries) - MAX_LISTED
-    more = [f"[{omitted} more. Name a folder or a pattern.]"] if omitted > 0 else []
+    more = [f"[{omitted} more. Set `path` or `pattern` to list fewer.]"] if omitted > 0 else []
     return "\n".join([*(lines or [f"[{if_empty}]"]), *more, *remarks])
 
 

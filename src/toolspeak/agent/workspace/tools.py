@@ -47,7 +47,7 @@ class Workspace:
         offset: Annotated[int | None, "the first line, counted from 1"] = None,
         limit: Annotated[int | None, "the number of lines"] = None,
     ) -> str:
-        """Read a text file. A long file comes in parts."""
+        """Read a text file. A long file is returned in parts."""
         return format_page(decode_text(read_content(self._folder, path)), offset, limit)
 
     @tool(writes=False)
@@ -55,7 +55,7 @@ class Workspace:
         self,
         path: WorkspacePath = ".",
         pattern: Annotated[
-            str | None, "also searches all subfolders: *.py for names, src/**/*.py for paths"
+            str | None, "list matches in all subfolders: *.py for a name, src/**/*.py for a path"
         ] = None,
     ) -> str:
         """List the files of a folder. Folders end with a slash."""
@@ -66,9 +66,9 @@ class Workspace:
         self,
         pattern: Annotated[str, "a regular expression or plain text, matched against each line"],
         path: WorkspacePath = ".",
-        glob: Annotated[str | None, "only files like these: *.py, src/**/*.py"] = None,
+        glob: Annotated[str | None, "search only matching files: *.py or src/**/*.py"] = None,
     ) -> str:
-        """Search in files. Returns lines as `path:line number: text`."""
+        """Search the lines of files. Matches are returned as `path:line number: text`."""
         return search_files(self._folder, pattern, path, glob)
 
     @tool(writes=True)
@@ -81,7 +81,7 @@ class Workspace:
         new: Annotated[str, "the text to put there instead"],
         all: Annotated[bool, "replace every occurrence"] = False,  # noqa: A002 - models know it so
     ) -> str:
-        """Replace a text in a file, or create a file. `old` must occur exactly once."""
+        """Replace a text in a file, or create a file. `old` must occur once unless `all` is set."""
         return edit_file(self._folder, path, old, new, everywhere=all)
 
     # Its own timeout ends before the agent's, so that the output so far is returned.
@@ -91,8 +91,8 @@ class Workspace:
         command: str,
         timeout: Annotated[float, f"seconds, {MAX_SECONDS:g} at most"] = DEFAULT_SECONDS,
     ) -> str:
-        """Run a shell command in the workspace folder. It gets no input, and no variables that
-        look like secrets. Its background processes end with it."""
+        """Run a shell command in the workspace folder. It gets no input, and no environment
+        variables that look like secrets. Its background processes end with it."""
         if not timeout > 0:
-            raise WorkspaceError(f"Expected seconds above 0, got {timeout:g} - at `$.timeout`")
+            raise WorkspaceError(f"Expected more than 0 seconds, got {timeout:g} - at `$.timeout`")
         return await run_command(command, self._folder.root, min(timeout, MAX_SECONDS))

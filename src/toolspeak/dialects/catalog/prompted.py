@@ -10,8 +10,7 @@ from __future__ import annotations
 from ..template import LLAMA_END_TOKENS, Dialect, JsonKeys
 
 _CONTINUE = (
-    "Based on the tool result above, continue with the next appropriate action using the "
-    "structured format, or give the final answer."
+    "Use the tool result above. Make the next call in the same format, or give the final answer."
 )
 _XML = ("tool_call", "toolcall", "tool-call", "invoke")
 

@@ -38,8 +38,8 @@ from .request_log import RequestSummary, summarize_request
 
 _REASON_TEXTS: dict[str, str] = {
     **OUTCOMES,
-    "known": "no model call: the reply was certain without one",
-    "decided": "no model call: the model has decided everything that the calls need",
+    "known": "no model call: the user's message contains the whole call",
+    "decided": "no model call: the model's decisions so far determine the calls",
     "tool selection": "tool selection, before the request itself",
     "fallback": "the previous upstream failed",
     "unselected tool": "the model called a tool that was not selected; all tools are offered",
@@ -139,7 +139,7 @@ class RequestView:
     ) -> list[Highlight]:
         finder = HighlightFinder(received.text)
         for index, (start, end, name) in enumerate(received.calls):
-            finder.add(Highlight(start, end, "call", name, f"call of {name}", index))
+            finder.add(Highlight(start, end, "call", name, f"call to {name}", index))
         for index, (start, end) in enumerate(received.reasoning):
             finder.add(Highlight(start, end, "reasoning", "reasoning", "", index))
         for index, (start, end) in enumerate(secrets):

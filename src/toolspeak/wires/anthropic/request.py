@@ -482,7 +482,7 @@ class AnthropicRequestEncoder(RequestEncoder):
         fitting = budget if self.is_same_wire else max(budget, _MIN_BUDGET)
         if limit is not None and fitting >= limit:
             if limit <= _MIN_BUDGET:
-                feature = f"a reasoning budget of {budget} tokens out of {limit}"
+                feature = f"a reasoning budget with `max_tokens: {limit}`"
                 self.losses.drop(feature, "$.thinking")
                 return None
             fitting = limit - 1

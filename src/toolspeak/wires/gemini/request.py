@@ -492,7 +492,8 @@ class GeminiRequestEncoder(RequestEncoder):
                 mode = "VALIDATED" if choice.validated or names else None
                 if names and not choice.validated:
                     message = (
-                        "If only some tools may be called, Gemini validates calls against schemas."
+                        "Gemini also validates calls against their schemas, because only some "
+                        "tools may be called."
                     )
                     self.losses.change(message, "$.tool_choice")
         return omit_none(mode=mode, allowedFunctionNames=names or None)
@@ -558,7 +559,10 @@ class GeminiRequestEncoder(RequestEncoder):
             return {"thinkingBudget": -1} if thinking.enabled else {}
         budget = min(max(thinking.budget, least), most)
         if budget != thinking.budget:
-            message = f"The reasoning budget of {model} must be {least} to {most} tokens."
+            message = (
+                f"A reasoning budget of {thinking.budget} tokens is sent as {budget}: {model} "
+                f"allows {least} to {most}."
+            )
             self.losses.change(message, "$.thinking")
         return {"thinkingBudget": budget}
 

@@ -127,7 +127,7 @@ export function callCard(call, select) {
   const written = () => JSON.stringify(call.arguments, null, 2);
   return h(
     "article.card.card-call",
-    { "aria-label": `Call of ${oneLine(call.name, 80)}` },
+    { "aria-label": `Call to ${oneLine(call.name, 80)}` },
     h(
       "header",
       select ? button(

@@ -1,4 +1,4 @@
-"""One browser for all tests of the page, and pages in it that are watched."""
+"""One browser for all tests of the inspector's page, and pages that fail the test on errors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 
 from tests.gateway.running_gateway import Running
 
-from .site import Opened, gateway_behind
-from .talk import answer
+from .inspector_page import InspectorPage, run_inspected_gateway
+from .scripted_model import reply_to
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-Opener = Callable[..., Opened]
+OpenInspector = Callable[..., InspectorPage]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -38,17 +38,18 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def gateway(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Running]:
-    """A gateway before a model that does as it is told; a parameter says how slowly."""
-    with gateway_behind(answer, pause=getattr(request, "param", 0.002)) as gateway:
+    """A gateway with the scripted model; the parameter is the pause between two chunks."""
+    with run_inspected_gateway(reply_to, pause=getattr(request, "param", 0.002)) as gateway:
         yield gateway
 
 
 @pytest.fixture
-def look(browser: Browser, gateway: Running) -> Iterator[Opener]:
-    """Opens the page; whatever it should not have done fails the test in the end."""
+def open_inspector(browser: Browser, gateway: Running) -> Iterator[OpenInspector]:
+    """Open pages of the inspector; at the end, check that none of them reported an error."""
     with ExitStack() as stack:
 
-        def opened(where: str = "", token: str = "token", **options: Any) -> Opened:
-            return stack.enter_context(Opened(browser, gateway.url, where, token, **options))
+        def open_page(location: str = "", token: str = "token", **options: Any) -> InspectorPage:
+            page = InspectorPage(browser, gateway.url, location, token, **options)
+            return stack.enter_context(page)
 
-        yield opened
+        yield open_page

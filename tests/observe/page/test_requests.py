@@ -1,4 +1,4 @@
-"""Requests appear as they happen, open, and can be replayed."""
+"""The list of requests, and the view of one request with its timeline."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from tests.gateway.running_gateway import Running
 
-from .conftest import Opener
-from .site import Opened, ask, made_up, record
-from .talk import CALL
+from .conftest import OpenInspector
+from .inspector_page import InspectorPage, add_records, make_record, send_request
+from .scripted_model import CALL
 
-TEXT = ".detail .column:nth-child(3) .pane"
-FRAMES = ".detail .column:nth-child(3) .pane.frames"
-RECEIVED = ".detail .column:nth-child(4) .pane.frames"
+REPLY = ".detail .column:nth-child(3) .pane"
+REPLY_FRAMES = ".detail .column:nth-child(3) .pane.frames"
+RESPONSE_FRAMES = ".detail .column:nth-child(4) .pane.frames"
 SLIDER = ".slider"
 WIRES = {
     "openai_chat": "OpenAI Chat",
@@ -27,253 +27,272 @@ WIRES = {
 }
 
 
-def open_first(opened: Opened) -> None:
-    opened.page.locator("a.row").first.click()
-    opened.sees(".detail .columns")
+def open_first(inspector: InspectorPage) -> None:
+    inspector.page.locator("a.row").first.click()
+    inspector.wait_for(".detail .columns")
 
 
-def lengths(opened: Opened) -> tuple[int, int, int]:
-    """How much is shown of the text, of its frames, and of what the client got."""
-    script = "all => all.map(one => document.querySelector(`${one} .pane-text`).textContent.length)"
-    text, frames, received = opened.page.evaluate(script, [TEXT, FRAMES, RECEIVED])
-    return text, frames, received
+def read_lengths(inspector: InspectorPage) -> tuple[int, int, int]:
+    """Return how much is shown of the reply's text, of its frames and of the response."""
+    read_length = "document.querySelector(`${pane} .pane-text`).textContent.length"
+    script = f"panes => panes.map(pane => {read_length})"
+    text, frames, response = inspector.page.evaluate(script, [REPLY, REPLY_FRAMES, RESPONSE_FRAMES])
+    return text, frames, response
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_request_through_each_api(look: Opener, gateway: Running, wire: str) -> None:
-    opened = look()
-    opened.sees(".first-steps", "No requests yet")
-    assert "get_weather" in ask(gateway, wire)
-    opened.sees("a.row .api", WIRES[wire])
-    opened.sees("a.row .calls", "get_weather")
-    opened.sees("a.row .status", "200")
-    open_first(opened)
-    # What was sent, how the model was asked, what it wrote, what was made of it, what came back.
-    opened.sees(".detail .column:nth-child(1)", "What is the weather in Oslo?")
-    opened.sees(".detail .column:nth-child(2) .reasons", "the configuration sets")
-    opened.sees(".message[data-role=user]", "What is the weather in Oslo?")
-    opened.sees(f"{TEXT} mark.mark-call", '"city": "Oslo"')
-    opened.sees(".detail .column:nth-child(3) .card-call", '"Oslo"')
-    opened.sees(".detail .column:nth-child(3) .note", "coerced")
-    opened.sees(".detail .column:nth-child(4) .card-call", "get_weather")
-    # All of it is under one slider.
-    whole = lengths(opened)
+def test_request_of_each_api_can_be_replayed(
+    open_inspector: OpenInspector, gateway: Running, wire: str
+) -> None:
+    inspector = open_inspector()
+    inspector.wait_for(".first-steps", "No requests yet")
+    assert "get_weather" in send_request(gateway, wire)
+    inspector.wait_for("a.row .api", WIRES[wire])
+    inspector.wait_for("a.row .calls", "get_weather")
+    inspector.wait_for("a.row .status", "200")
+    open_first(inspector)
+    # The client's request, the plan, the prompt, the reply, its calls, and the response.
+    inspector.wait_for(".detail .column:nth-child(1)", "What is the weather in Oslo?")
+    inspector.wait_for(".detail .column:nth-child(2) .reasons", "the configuration sets")
+    inspector.wait_for(".message[data-role=user]", "What is the weather in Oslo?")
+    inspector.wait_for(f"{REPLY} mark.mark-call", '"city": "Oslo"')
+    inspector.wait_for(".detail .column:nth-child(3) .card-call", '"Oslo"')
+    inspector.wait_for(".detail .column:nth-child(3) .note", "coerced")
+    inspector.wait_for(".detail .column:nth-child(4) .card-call", "get_weather")
+    # One slider controls all panes.
+    whole = read_lengths(inspector)
     assert whole[0] == len(f"I will look.\n{CALL}")
-    slider = opened.page.locator(SLIDER)
+    slider = inspector.page.locator(SLIDER)
     slider.focus()
     slider.press("Home")
-    assert lengths(opened)[:2] == (0, 0)
-    seen = [lengths(opened)]
+    assert read_lengths(inspector)[:2] == (0, 0)
+    shown = [read_lengths(inspector)]
     for _ in range(60):
         slider.press("ArrowRight")
-        seen.append(lengths(opened))
-        assert all(after >= before for before, after in zip(seen[-2], seen[-1], strict=True))
-        if seen[-1] == whole:
+        shown.append(read_lengths(inspector))
+        assert all(after >= before for before, after in zip(shown[-2], shown[-1], strict=True))
+        if shown[-1] == whole:
             break
-    assert seen[-1] == whole
-    # On a busy machine several pieces come as one.
-    assert len({text for text, _, _ in seen}) > 3
+    assert shown[-1] == whole
+    # On a busy machine several chunks may arrive as one.
+    assert len({text for text, _, _ in shown}) > 3
     slider.press("ArrowLeft")
     slider.press("ArrowLeft")
     slider.press("ArrowLeft")
-    assert lengths(opened) != whole
-    opened.page.get_by_role("button", name="End").click()
-    assert lengths(opened) == whole
+    assert read_lengths(inspector) != whole
+    inspector.page.get_by_role("button", name="End").click()
+    assert read_lengths(inspector) == whole
 
 
 @pytest.mark.parametrize("gateway", [0.03], indirect=True)
-def test_it_plays(look: Opener, gateway: Running) -> None:
-    ask(gateway)
-    opened = look()
-    open_first(opened)
-    whole = lengths(opened)
-    opened.page.get_by_label("Speed").select_option("0.25")
-    opened.page.get_by_role("button", name="Play").click()
-    opened.until(f"() => document.querySelector('{TEXT}').textContent.length < {whole[0]}")
-    opened.sees("button[aria-label=Pause]")
-    opened.page.get_by_label("Speed").select_option("5")
-    opened.sees("button[aria-label=Play]")
-    assert lengths(opened) == whole
+def test_playback_shows_the_reply_in_time(open_inspector: OpenInspector, gateway: Running) -> None:
+    send_request(gateway)
+    inspector = open_inspector()
+    open_first(inspector)
+    whole = read_lengths(inspector)
+    inspector.page.get_by_label("Speed").select_option("0.25")
+    inspector.page.get_by_role("button", name="Play").click()
+    inspector.wait_until(f"() => document.querySelector('{REPLY}').textContent.length < {whole[0]}")
+    inspector.wait_for("button[aria-label=Pause]")
+    inspector.page.get_by_label("Speed").select_option("5")
+    inspector.wait_for("button[aria-label=Play]")
+    assert read_lengths(inspector) == whole
 
 
-def test_every_turn_is_there(look: Opener, gateway: Running) -> None:
-    ask(gateway, "anthropic", "A misfit, please")
-    opened = look()
-    opened.sees("a.row .retries", "1")
-    open_first(opened)
-    tabs = opened.page.get_by_role("tab")
+def test_request_with_a_retry_shows_every_attempt(
+    open_inspector: OpenInspector, gateway: Running
+) -> None:
+    send_request(gateway, "anthropic", "An invalid call, please")
+    inspector = open_inspector()
+    inspector.wait_for("a.row .retries", "1")
+    open_first(inspector)
+    tabs = inspector.page.get_by_role("tab")
     assert tabs.count() >= 2
     assert "retry: invalid-call" in tabs.nth(1).inner_text()
-    opened.sees(".reason", "Retry. Previous reply: a call that cannot be parsed")
+    inspector.wait_for(".reason", "Retry. Previous reply: a call that cannot be parsed")
     tabs.first.click()
-    opened.sees(".detail .column:nth-child(3) .card-rejected", "city")
-    opened.sees(f"{TEXT} mark.mark-rejected", "town")
+    inspector.wait_for(".detail .column:nth-child(3) .card-rejected", "city")
+    inspector.wait_for(f"{REPLY} mark.mark-rejected", "town")
     tabs.first.press("ArrowDown")
-    opened.sees("[role=tab][aria-selected=true]", "retry")
+    inspector.wait_for("[role=tab][aria-selected=true]", "retry")
 
 
-def test_a_call_and_its_place_are_linked(look: Opener, gateway: Running) -> None:
-    ask(gateway)
-    opened = look()
-    open_first(opened)
-    card = opened.page.locator(".detail .column:nth-child(3) .card-call")
+def test_call_and_its_text_are_linked(open_inspector: OpenInspector, gateway: Running) -> None:
+    send_request(gateway)
+    inspector = open_inspector()
+    open_first(inspector)
+    card = inspector.page.locator(".detail .column:nth-child(3) .card-call")
     card.get_by_role("button", name="get_weather").click()
-    opened.sees("mark.mark-call.flash")
-    opened.page.locator(".pane mark.mark-call").first.click()
-    opened.sees(".card-call.flash")
+    inspector.wait_for("mark.mark-call.flash")
+    inspector.page.locator(".pane mark.mark-call").first.click()
+    inspector.wait_for(".card-call.flash")
     card.hover()
-    opened.sees("mark.mark-call.active")
-    opened.page.locator(".pane mark.mark-call").first.hover()
-    opened.sees("#tip", "get_weather")
+    inspector.wait_for("mark.mark-call.active")
+    inspector.page.locator(".pane mark.mark-call").first.hover()
+    inspector.wait_for("#tip", "get_weather")
 
 
-def test_what_can_be_taken_along(look: Opener, gateway: Running, tmp_path: Path) -> None:
-    ask(gateway)
-    opened = look(permissions=["clipboard-read", "clipboard-write"])
-    open_first(opened)
-    address = opened.page.url
-    opened.page.get_by_role("button", name="Copy as curl").click()
-    opened.sees("button", "Copied")
-    assert opened.page.evaluate("navigator.clipboard.readText()").startswith("curl -gsN http://")
-    opened.page.get_by_role("button", name="Copy link").click()
-    opened.until("async address => await navigator.clipboard.readText() === address", address)
-    with opened.page.expect_download() as saved:
-        opened.page.get_by_role("button", name="Download JSON").click()
-    saved.value.save_as(tmp_path / "it.json")
-    assert '"attempts"' in (tmp_path / "it.json").read_text()
-    # The link holds for others who have the token.
-    other = look(address.removeprefix(f"{gateway.url}/"))
-    other.sees("h1", "What is the weather in Oslo?")
+def test_request_can_be_copied_linked_and_downloaded(
+    open_inspector: OpenInspector, gateway: Running, tmp_path: Path
+) -> None:
+    send_request(gateway)
+    inspector = open_inspector(permissions=["clipboard-read", "clipboard-write"])
+    open_first(inspector)
+    address = inspector.page.url
+    inspector.page.get_by_role("button", name="Copy as curl").click()
+    inspector.wait_for("button", "Copied")
+    assert inspector.page.evaluate("navigator.clipboard.readText()").startswith("curl -gsN http://")
+    inspector.page.get_by_role("button", name="Copy link").click()
+    inspector.wait_until(
+        "async address => await navigator.clipboard.readText() === address", address
+    )
+    with inspector.page.expect_download() as saved:
+        inspector.page.get_by_role("button", name="Download JSON").click()
+    saved.value.save_as(tmp_path / "request.json")
+    assert '"attempts"' in (tmp_path / "request.json").read_text()
+    # The link works in another tab that has the token.
+    other = open_inspector(address.removeprefix(f"{gateway.url}/"))
+    other.wait_for("h1", "What is the weather in Oslo?")
 
 
-def test_one_that_is_gone(look: Opener) -> None:
-    opened = look("#/requests/req_none")
-    opened.sees(".empty", "the last 1,000 requests")
-    opened.problems.clear()  # Browsers say that there was a 404.
+def test_dropped_request_names_the_limit(open_inspector: OpenInspector) -> None:
+    inspector = open_inspector("#/requests/req_none")
+    inspector.wait_for(".empty", "the last 1,000 requests")
+    inspector.ignore_problems(404)
 
 
 @pytest.mark.parametrize("gateway", [0.03], indirect=True)
-def test_one_that_runs(look: Opener, gateway: Running) -> None:
-    """It is followed, and nothing jumps: what one has opened or moved stays."""
-    opened = look()
-    asking = threading.Thread(target=ask, args=(gateway, "openai_chat", "slow"))
-    asking.start()
-    opened.sees("a.row[data-state=running]")
-    open_first(opened)
-    opened.sees(".state", "running")
-    opened.until(f"() => document.querySelector('{TEXT}').textContent.length > 40")
-    opened.page.locator(SLIDER).focus()
-    opened.page.locator(SLIDER).press("Home")
-    opened.page.locator(".section summary", has_text="Request body").click()
-    opened.sees(".state", "200")
-    asking.join()
-    assert opened.page.locator(SLIDER).input_value() == "0"
-    assert lengths(opened)[0] == 0
-    opened.page.get_by_role("button", name="End").click()
-    assert lengths(opened)[0] == len("Slowly does it. " * 30)
-    # It is still open.
-    opened.sees(".body-view .json", '"messages"')
+def test_active_request_is_updated_in_place(
+    open_inspector: OpenInspector, gateway: Running
+) -> None:
+    """The slider and the sections stay as the user has left them."""
+    inspector = open_inspector()
+    client = threading.Thread(target=send_request, args=(gateway, "openai_chat", "slow"))
+    client.start()
+    inspector.wait_for("a.row[data-state=running]")
+    open_first(inspector)
+    inspector.wait_for(".state", "running")
+    inspector.wait_until(f"() => document.querySelector('{REPLY}').textContent.length > 40")
+    inspector.page.locator(SLIDER).focus()
+    inspector.page.locator(SLIDER).press("Home")
+    inspector.page.locator(".section summary", has_text="Request body").click()
+    inspector.wait_for(".state", "200")
+    client.join()
+    assert inspector.page.locator(SLIDER).input_value() == "0"
+    assert read_lengths(inspector)[0] == 0
+    inspector.page.get_by_role("button", name="End").click()
+    assert read_lengths(inspector)[0] == len("Slowly does it. " * 30)
+    # The section is still open.
+    inspector.wait_for(".body-view .json", '"messages"')
 
 
-def test_a_megabyte_does_not_hold_it_up(look: Opener, gateway: Running) -> None:
-    ask(gateway, "openai_chat", "long")
-    opened = look()
-    opened.watch_tasks()
-    open_first(opened)
-    text = f"document.querySelector('{TEXT} .pane-text').textContent.length"
-    assert opened.page.evaluate(text) == 40_000
-    opened.page.locator(f"{TEXT} .pane-more").first.click()
-    opened.until(f"() => {text} > 1_000_000")
-    assert opened.longest_task() < 1500
+def test_reply_of_a_megabyte_is_shown_in_parts(
+    open_inspector: OpenInspector, gateway: Running
+) -> None:
+    send_request(gateway, "openai_chat", "long")
+    inspector = open_inspector()
+    inspector.record_long_tasks()
+    open_first(inspector)
+    text = f"document.querySelector('{REPLY} .pane-text').textContent.length"
+    assert inspector.page.evaluate(text) == 40_000
+    inspector.page.locator(f"{REPLY} .pane-more").first.click()
+    inspector.wait_until(f"() => {text} > 1_000_000")
+    assert inspector.read_longest_task() < 5000
 
 
-def test_the_filter_is_in_the_address(look: Opener, gateway: Running) -> None:
-    record(gateway, *map(made_up, range(60)))
-    opened = look("#/requests?q=question&api=anthropic&has=calls")
-    opened.sees(".request-count", "6 of 60")
-    opened.page.get_by_label("Mode").select_option("prompt")
-    opened.sees(".request-count", "2 of 60")
-    assert opened.page.url.endswith("#/requests?q=question&api=anthropic&mode=prompt&has=calls")
-    opened.page.get_by_label("Search").fill("model-0 question 7")
-    opened.sees(".request-count", "1 of 60")
-    opened.page.get_by_label("Search").fill("nothing like it")
-    opened.page.get_by_role("button", name="Show all").click()
-    opened.sees(".request-count", "60 requests")
-    opened.page.get_by_role("button", name="failed").click()
-    opened.sees(".request-count", "3 of 60")
-    opened.page.get_by_role("button", name="retried").click()
-    opened.sees(".request-count", "2 of 60")
-    assert opened.page.url.endswith("#/requests?has=failed,retried")
+def test_filter_is_part_of_the_location(open_inspector: OpenInspector, gateway: Running) -> None:
+    add_records(gateway, *map(make_record, range(60)))
+    inspector = open_inspector("#/requests?q=question&api=anthropic&has=calls")
+    inspector.wait_for(".request-count", "6 of 60")
+    inspector.page.get_by_label("Mode").select_option("prompt")
+    inspector.wait_for(".request-count", "2 of 60")
+    assert inspector.page.url.endswith("#/requests?q=question&api=anthropic&mode=prompt&has=calls")
+    inspector.page.get_by_label("Search").fill("model-0 question 7")
+    inspector.wait_for(".request-count", "1 of 60")
+    inspector.page.get_by_label("Search").fill("nothing like it")
+    inspector.page.get_by_role("button", name="Show all").click()
+    inspector.wait_for(".request-count", "60 requests")
+    inspector.page.get_by_role("button", name="failed").click()
+    inspector.wait_for(".request-count", "3 of 60")
+    inspector.page.get_by_role("button", name="retried").click()
+    inspector.wait_for(".request-count", "2 of 60")
+    assert inspector.page.url.endswith("#/requests?has=failed,retried")
 
 
-def test_what_one_looks_at_stays_where_it_is(look: Opener, gateway: Running) -> None:
-    record(gateway, *map(made_up, range(200)))
-    opened = look()
-    opened.sees("a.row", "Question 199")
-    opened.page.locator(".list").evaluate("list => { list.scrollTop = 1000 }")
-    opened.sees("a.row", "Question 165")
+def test_scrolled_list_stays_in_place_when_requests_arrive(
+    open_inspector: OpenInspector, gateway: Running
+) -> None:
+    add_records(gateway, *map(make_record, range(200)))
+    inspector = open_inspector()
+    inspector.wait_for("a.row", "Question 199")
+    inspector.page.locator(".list").evaluate("list => { list.scrollTop = 1000 }")
+    inspector.wait_for("a.row", "Question 165")
     place = "() => document.getElementById('row-req_00165').getBoundingClientRect().top"
-    before = opened.page.evaluate(place)
-    record(gateway, *map(made_up, range(200, 212)))
-    opened.sees("button.new-requests", "12 new")
-    assert opened.page.evaluate(place) == before
-    opened.page.locator("button.new-requests").click()
-    opened.sees("a.row", "Question 211")
-    # At the top all that is new appears, unless it is paused.
-    record(gateway, made_up(212))
-    opened.sees("a.row", "Question 212")
-    opened.page.get_by_role("button", name="Pause").click()
-    record(gateway, made_up(213))
-    opened.sees("button.new-requests", "1 new")
-    assert not re.search("Question 213", opened.text(".list"))
-    opened.page.get_by_role("button", name="Paused").click()
-    opened.sees("a.row", "Question 213")
+    before = inspector.page.evaluate(place)
+    add_records(gateway, *map(make_record, range(200, 212)))
+    inspector.wait_for("button.new-requests", "12 new")
+    assert inspector.page.evaluate(place) == before
+    inspector.page.locator("button.new-requests").click()
+    inspector.wait_for("a.row", "Question 211")
+    # At the top, new requests appear at once, unless the list is paused.
+    add_records(gateway, make_record(212))
+    inspector.wait_for("a.row", "Question 212")
+    inspector.page.get_by_role("button", name="Pause").click()
+    add_records(gateway, make_record(213))
+    inspector.wait_for("button.new-requests", "1 new")
+    assert not re.search("Question 213", inspector.read_text(".list"))
+    inspector.page.get_by_role("button", name="Paused").click()
+    inspector.wait_for("a.row", "Question 213")
 
 
-def test_a_row_tells_more_while_it_runs(look: Opener, gateway: Running) -> None:
-    """It stays the same row: only the texts that have changed are other ones."""
-    record(gateway, *map(made_up, range(3)))
-    first = made_up(1001)
-    kept = first.capture
-    assert kept
-    first.model = first.upstream_model = first.mode = kept.user_message = ""
-    first.ended, first.has_replied, first.replaced_reply = 0.0, False, None
+def test_row_of_active_request_is_updated_cell_by_cell(
+    open_inspector: OpenInspector, gateway: Running
+) -> None:
+    """The row stays the same element: only the cells with other texts change."""
+    add_records(gateway, *map(make_record, range(3)))
+    record = make_record(1001)
+    capture = record.capture
+    assert capture
+    record.model = record.upstream_model = record.mode = capture.user_message = ""
+    record.ended, record.has_replied, record.replaced_reply = 0.0, False, None
     recorder = gateway.gateway.recorder
     assert recorder
-    ring = recorder._log  # pyright: ignore[reportPrivateUsage]
-    gateway.loop.call_soon_threadsafe(ring.active.update, {kept.key: first})
-    opened = look()
-    opened.sees("a.row[data-state=running]")
-    opened.page.evaluate(
+    log = recorder._log  # pyright: ignore[reportPrivateUsage]
+    gateway.loop.call_soon_threadsafe(log.active.update, {capture.key: record})
+    inspector = open_inspector()
+    inspector.wait_for("a.row[data-state=running]")
+    inspector.page.evaluate(
         """() => {
           window.row = document.getElementById("row-req_01001");
           window.changes = [];
-          new MutationObserver((all) => changes.push(...all.map(({ type, target }) =>
+          new MutationObserver((records) => changes.push(...records.map(({ type, target }) =>
             type === "childList" ? target.className : target.nodeName))).observe(
               document.querySelector(".list"), { childList: true, subtree: true });
         }"""
     )
-    first.mode = "native"
-    opened.sees("#row-req_01001", "native")
-    kept.user_message, first.retries = "Now known", ["upstream", "upstream"]
-    opened.sees("#row-req_01001", "Now known")
-    opened.sees("#row-req_01001 .retries", "2")
-    assert opened.page.evaluate("row === document.getElementById('row-req_01001')")
-    changed = set(opened.page.evaluate("changes"))
+    record.mode = "native"
+    inspector.wait_for("#row-req_01001", "native")
+    capture.user_message, record.retries = "Now known", ["upstream", "upstream"]
+    inspector.wait_for("#row-req_01001", "Now known")
+    inspector.wait_for("#row-req_01001 .retries", "2")
+    assert inspector.page.evaluate("row === document.getElementById('row-req_01001')")
+    changed = set(inspector.page.evaluate("changes"))
     assert changed == {"cell mode", "cell user-message", "cell retries"}
 
 
-def test_the_active_row_is_one_that_is_there(look: Opener, gateway: Running) -> None:
-    record(gateway, *map(made_up, range(300)))
-    opened = look()
-    opened.sees("a.row", "Question 299")
+def test_active_descendant_of_the_list_exists(
+    open_inspector: OpenInspector, gateway: Running
+) -> None:
+    add_records(gateway, *map(make_record, range(300)))
+    inspector = open_inspector()
+    inspector.wait_for("a.row", "Question 299")
     active = "document.querySelector('.list').getAttribute('aria-activedescendant')"
-    opened.page.keyboard.press("j")
-    assert opened.page.evaluate(active) == "row-req_00299"
+    inspector.page.keyboard.press("j")
+    assert inspector.page.evaluate(active) == "row-req_00299"
     scroll = "top => { document.querySelector('.list').scrollTop = top }"
-    opened.page.evaluate(scroll, 5000)
-    opened.until("() => !document.getElementById('row-req_00299')")
-    assert opened.page.evaluate(active) is None
-    opened.page.evaluate(scroll, 0)
-    opened.sees("#row-req_00299")
-    assert opened.page.evaluate(active) == "row-req_00299"
+    inspector.page.evaluate(scroll, 5000)
+    inspector.wait_until("() => !document.getElementById('row-req_00299')")
+    assert inspector.page.evaluate(active) is None
+    inspector.page.evaluate(scroll, 0)
+    inspector.wait_for("#row-req_00299")
+    assert inspector.page.evaluate(active) == "row-req_00299"

@@ -1,4 +1,4 @@
-"""Texts, spans and JSON as the page draws them, each part by itself."""
+"""The elements that show texts with highlights (`text_pane.js`) and JSON (`json_view.js`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from .conftest import Opener
-from .site import Opened
+from .conftest import OpenInspector
+from .inspector_page import InspectorPage
 
 DRAW = """async ([texts, spans, end]) => {
   const { TextPane } = await import("/inspector/text_pane.js");
@@ -16,18 +16,19 @@ DRAW = """async ([texts, spans, end]) => {
   document.body.append(pane.node);
   window.pane = pane;
   for (const text of texts) pane.update(text, spans, end ?? text.length);
-  const shown = (node) => node instanceof Text ? node.data
-    : node.tagName === "MARK" ? `[${node.dataset.kind} ${[...node.childNodes].map(shown).join("")}]`
-    : [...node.childNodes].map(shown).join("");
-  return [...pane.node.querySelectorAll(".pane-block")].map(shown).join("\\n");
+  const renderChildren = (node) => [...node.childNodes].map(render).join("");
+  const render = (node) => node instanceof Text ? node.data
+    : node.tagName === "MARK" ? `[${node.dataset.kind} ${renderChildren(node)}]`
+    : renderChildren(node);
+  return [...pane.node.querySelectorAll(".pane-block")].map(render).join("\\n");
 }"""
 
 
 @pytest.fixture
-def opened(look: Opener) -> Opened:
-    opened = look("#/playground")
-    opened.sees(".playground .card-call")
-    return opened
+def inspector(open_inspector: OpenInspector) -> InspectorPage:
+    inspector = open_inspector("#/playground")
+    inspector.wait_for(".playground .card-call")
+    return inspector
 
 
 def span(start: int, end: int, kind: str) -> dict[str, Any]:
@@ -39,12 +40,12 @@ CASES: list[tuple[list[str], list[Any], int | None, str]] = [
     (["a call b"], [span(2, 6, "call")], None, "a [call call] b"),
     (["a (x) b"], [span(3, 4, "note"), span(2, 5, "call")], None, "a [call ([note x])] b"),
     (["xy"], [span(0, 1, "call"), span(1, 2, "rejected")], None, "[call x][rejected y]"),
-    # What the slider has not reached is not there, be it in the midst of a span.
+    # The text ends where the slider is, even inside a span.
     (["a (x) b"], [span(2, 5, "call")], 4, "a [call (x]"),
     (["a (x) b"], [span(2, 5, "call")], 1, "a"),
-    # A note in the place of a block that is no call says nothing more.
+    # A note on a rejected block adds nothing.
     (["a (x) b"], [span(2, 5, "rejected"), span(2, 5, "note")], None, "a [rejected (x)] b"),
-    # It grows, becomes less, or is another text of the same length.
+    # The text grows, shrinks, or changes within the same length.
     (["one", "one two", "one two three"], [], None, "one two three"),
     (["one two three", "one"], [], None, "one"),
     (
@@ -60,29 +61,31 @@ CASES: list[tuple[list[str], list[Any], int | None, str]] = [
 ]
 
 
-def test_texts_with_spans(opened: Opened) -> None:
-    for texts, spans, end, shown in CASES:
-        assert opened.page.evaluate(DRAW, [texts, spans, end]) == shown, (texts, spans)
+def test_text_pane_with_spans_draws_nested_marks(inspector: InspectorPage) -> None:
+    for texts, spans, end, expected in CASES:
+        assert inspector.page.evaluate(DRAW, [texts, spans, end]) == expected, (texts, spans)
 
 
-def test_long_texts_are_cut_into_blocks(opened: Opened) -> None:
+def test_text_pane_with_long_text_draws_it_in_blocks(inspector: InspectorPage) -> None:
     lines = "\n".join(f"line {number}" for number in range(6000))
-    assert opened.page.evaluate(DRAW, [[lines[:5000], lines], [], None]) == lines[:40_000]
-    opened.page.locator(".pane-more:visible").click()
-    whole = "[...pane.node.querySelectorAll('.pane-block')].map(one => one.textContent).join('\\n')"
-    opened.until(f"text => {whole} === text", lines)
+    assert inspector.page.evaluate(DRAW, [[lines[:5000], lines], [], None]) == lines[:40_000]
+    inspector.page.locator(".pane-more:visible").click()
+    whole = (
+        "[...pane.node.querySelectorAll('.pane-block')].map(block => block.textContent).join('\\n')"
+    )
+    inspector.wait_until(f"text => {whole} === text", lines)
 
 
-def test_a_selection_survives_growth(opened: Opened) -> None:
-    opened.page.evaluate(DRAW, [["Some text"], [], None])
-    opened.page.evaluate(
+def test_text_pane_selection_survives_growth(inspector: InspectorPage) -> None:
+    inspector.page.evaluate(DRAW, [["Some text"], [], None])
+    inspector.page.evaluate(
         """() => {
           const text = pane.node.querySelector(".pane-block").firstChild;
           getSelection().setBaseAndExtent(text, 0, text, 4);
           pane.update("Some text that goes on, and on", []);
         }"""
     )
-    assert opened.page.evaluate("getSelection().toString()") == "Some"
+    assert inspector.page.evaluate("getSelection().toString()") == "Some"
 
 
 JSON = [
@@ -93,13 +96,14 @@ JSON = [
 ]
 
 
-def test_json_says_what_it_says(opened: Opened) -> None:
-    drawn = """async (text) => {
+def test_json_view_shows_every_value_exactly(inspector: InspectorPage) -> None:
+    render = """async (text) => {
       const { jsonTree, parseExact } = await import("/inspector/json_view.js");
       const tree = jsonTree(parseExact(text));
-      for (const held of tree.querySelectorAll(".json-size, .json-end, .json-index")) held.remove();
+      const extras = tree.querySelectorAll(".json-size, .json-end, .json-index");
+      for (const extra of extras) extra.remove();
       return tree.textContent;
     }"""
     for text in JSON:
-        told = opened.page.evaluate(drawn, text).replace("⟨2028⟩", "\\u2028")
-        assert re.sub("[ :]", "", told) == re.sub("[ :,]", "", text)
+        shown = inspector.page.evaluate(render, text).replace("⟨2028⟩", "\\u2028")
+        assert re.sub("[ :]", "", shown) == re.sub("[ :,]", "", text)

@@ -46,7 +46,7 @@ from toolspeak import (
     render_calls,
 )
 from toolspeak.engine import ModelProfile, Pipeline, ReplyReader
-from toolspeak.engine.pipeline import Steps
+from toolspeak.engine.pipeline import Attempts
 from toolspeak.errors import UpstreamError
 from toolspeak.security.refusals import MAX_UNDECIDED
 from toolspeak.testing import split_into_chunks
@@ -94,8 +94,8 @@ class _Reader(ReplyReader):
     is_native_call = False
 
     @property
-    def in_call(self) -> bool:
-        return self.is_native_call or super().in_call
+    def is_in_call(self) -> bool:
+        return self.is_native_call or super().is_in_call
 
 
 class Waited(Struct, frozen=True):
@@ -145,8 +145,8 @@ def iter_released(
     named = None if dialect == NATIVE else dialect
     profile = ModelProfile(model="m", mode=mode, dialect=named)
     pipeline = Pipeline(REQUEST, [profile], is_streaming=True)
-    steps = pipeline.run()
-    reader = _Reader(next(steps))
+    attempts = pipeline.run()
+    reader = _Reader(next(attempts))
     pipeline.reader = reader
     came = 0
     for event in events:
@@ -155,15 +155,15 @@ def iter_released(
         extracted = reader.read_events([event])
         for one in pipeline.receive(extracted) if with_recovery else extracted:
             yield came, _get_text(one)
-    for one in _finish(steps) if with_recovery else ():
+    for one in _finish(attempts) if with_recovery else ():
         yield came, _get_text(one)
 
 
-def _finish(steps: Steps[list[Event]]) -> list[Event]:
+def _finish(attempts: Attempts[list[Event]]) -> list[Event]:
     """Return the rest of the reply. If the model is asked again, its upstream fails."""
     try:
-        next(steps)
-        steps.throw(UpstreamError(Failure("upstream", "gone", 502)))
+        next(attempts)
+        attempts.throw(UpstreamError(Failure("upstream", "gone", 502)))
     except StopIteration as end:
         return end.value
     raise AssertionError("a failed retry ends the reply")

@@ -81,7 +81,7 @@ def outcome_for(kind: OutcomeKind) -> tuple[Outcome, Attempt]:
     read = ReplyReader(attempt).read_events
     reply = fold(read([TextDelta(EXAMPLES[kind]), Finish("stop")]))
     stuck = find_repeated_call(messages, TARGET.max_repeats)
-    return classify_reply(reply, request, attempt.tools, stuck), attempt
+    return classify_reply(reply, request, attempt.offered, stuck), attempt
 
 
 def _outcomes() -> str:
@@ -117,7 +117,7 @@ def _corrections() -> str:
     for kind in ("invalid-call", "false-refusal"):
         outcome, attempt = outcome_for(kind)
         for again in (False, True):
-            told = write_correction(outcome, attempt.tools, attempt.dialect, is_second=again)
+            told = write_correction(outcome, attempt.offered, attempt.dialect, is_second=again)
             when = "the second time" if again else "the first time"
             lines += [f"`{kind}`, {when}:", "", "```text", told, "```", ""]
     return "\n".join(lines[:-1])

@@ -23,7 +23,7 @@ LAYERS = [
     {"calls"},
     {"dialects", "wires", "security"},
     {"extract", "engine", "testing"},
-    {"config", "store"},
+    {"config", "store", "provider_formats"},
     {"upstream"},
     {"observe"},
     {"gateway", "agent", "evaluation"},

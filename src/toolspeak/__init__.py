@@ -10,7 +10,6 @@ for event in parser.events(stream):
 """
 
 from .calls.tools import as_tools
-from .config.providers import format_tool_result, format_tools, parse_tool_calls
 from .dialects import (
     DIALECTS,
     Dialect,
@@ -45,6 +44,7 @@ from .events import (
     use_reasoning_as_text,
 )
 from .extract import Extraction, extract
+from .provider_formats import format_tool_result, format_tools, parse_tool_calls
 from .types import (
     Capabilities,
     Document,

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal, TypeGuard
 
-from .calls.drafts import new_call_id, read_drafts
+from .calls.drafts import read_drafts
+from .calls.ids import new_call_id
 from .calls.lenient_json import MAX_DEPTH
 from .calls.resolution import CallResolver
 from .calls.tools import Toolset, as_tools

@@ -199,6 +199,7 @@ class Rejection(Struct, frozen=True):
     """A block that was meant as a call and is not made. It stays in the text of the reply."""
 
     raw: str
+    """The first 400 characters of the block; all of it, if the reply ends inside it."""
     code: str
     """The code of the note on this rejection."""
     problem: str

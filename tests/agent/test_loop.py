@@ -318,7 +318,7 @@ def test_run_sync_in_running_loop_is_rejected() -> None:
     [
         ([3], r"got `int` - at `\$\.tools\[0\]`"),
         ([get_weather, get_weather], "two tools named 'get_weather'"),
-        ([lambda: 1], "__name__"),
+        ([lambda: 1], "function with a name"),
     ],
 )
 def test_invalid_tools_are_rejected(tools: list[Any], problem: str) -> None:

@@ -67,8 +67,8 @@ def test_tool_from_function_with_unknown_type_raises_with_path() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda: None, "__name__"),
-        (partial(lambda: None), "__name__"),
+        (lambda: None, "function with a name"),
+        (partial(lambda: None), "function with a name"),
         (partial(MEASURE, 1, 2, 3), "too many positional arguments"),
         (partial(MEASURE, place=1), "unexpected keyword argument 'place'"),
     ],

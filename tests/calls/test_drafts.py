@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from toolspeak.calls.drafts import CallDraft, decode_arguments, new_call_id, read_drafts
+from toolspeak.calls.drafts import CallDraft, decode_arguments, read_drafts
+from toolspeak.calls.ids import new_call_id
 from toolspeak.testing import parse, split_into_chunks
 from toolspeak.types import Tool
 

@@ -53,7 +53,9 @@ def test_parse_with_tools_validates_calls(capsys: Any, monkeypatch: Any, tmp_pat
     assert reply["calls"] == []
     assert reply["text"] == CALL
     assert reply["rejected"][0]["code"] == "unknown-tool"
-    assert reply["rejected"][0]["problem"] == "there is no tool named 'f'; did you mean g?"
+    assert (
+        reply["rejected"][0]["problem"] == "there is no tool named 'f'; available tools include g"
+    )
     typed = ("parse", "--tools", str(tools), "--types-only")
     reply = json.loads(run(capsys, monkeypatch, *typed, stdin=CALL)[1])
     assert [call["name"] for call in reply["calls"]] == ["f"]

@@ -13,7 +13,8 @@ import pytest
 from tests.wires.scenarios import SCENARIOS
 from toolspeak import Request, fold
 from toolspeak.cli import main
-from toolspeak.config.providers import PROVIDERS, find_provider, format_tools
+from toolspeak.config.providers import PROVIDERS, find_provider
+from toolspeak.provider_formats import format_tools
 from toolspeak.engine.attempt import apply_quirks
 from toolspeak.types import Quirks
 from toolspeak.wires import WIRES, Envelope, StreamDecoder
@@ -163,7 +164,7 @@ def test_every_provider_has_a_known_wire() -> None:
     for name, provider in PROVIDERS.items():
         assert provider.wire in WIRES, name
         assert not provider.base_url.endswith("/")
-        assert provider.keys or "127.0.0.1" in provider.base_url or not provider.base_url, name
+        assert provider.key_variables or "127.0.0.1" in provider.base_url or not provider.base_url, name
         assert format_tools(name, [{"name": "f"}])
 
 

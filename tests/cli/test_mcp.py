@@ -141,7 +141,7 @@ def test_tools_do_what_the_commands_do(tmp_path: Path, monkeypatch: pytest.Monke
         ("render", {"value": 5, "dialect": "hermes"}, "render"),
         ("dialects", {"names": ["klingon"]}, "there is no dialect 'klingon'"),
         ("probe", {"model": "nobody"}, "is not available"),
-        ("fly", {}, "There is no tool 'fly'. Similar tools"),
+        ("fly", {}, "There is no tool 'fly'. Available tools include"),
     ],
 )
 def test_bad_input_is_an_error_that_names_it(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.config.config_files import load_invalid, load_text
-from toolspeak.config.settings import find_model
+from toolspeak.config.settings import find_model_or_default
 
 LITELLM = """
 model_list:
@@ -81,7 +81,7 @@ def test_litellm_file_gives_upstreams_models_and_aliases() -> None:
 )
 def test_litellm_models_have_their_fallbacks(requested: str, attempts: list[str]) -> None:
     config = load_text(LITELLM, {"MY_KEY": "sk-mine"}, "litellm.yml").config
-    target = find_model(config, requested)
+    target = find_model_or_default(config, requested)
     assert target
     locations = [
         f"{config.upstreams[one.upstream].provider}: {one.model}" for one in target.locations

@@ -27,7 +27,7 @@ from toolspeak.config.settings import (
     ServerSettings,
     TelemetrySettings,
     UpstreamSettings,
-    find_model,
+    find_model_or_default,
 )
 
 
@@ -179,13 +179,13 @@ def test_find_model_by_name_alias_or_wildcard_finds_the_best_match(
     requested: str, name: str | None, upstream_model: str
 ) -> None:
     config = load_text(NAMES).config
-    target = find_model(config, requested)
+    target = find_model_or_default(config, requested)
     assert (target and target.name) == name
     if target:
         assert target.locations == (ModelLocation("box", upstream_model),)
     else:
-        default = find_model(msgspec.structs.replace(config, default="chain"), requested)
-        assert default == find_model(config, "exact")
+        default = find_model_or_default(msgspec.structs.replace(config, default="chain"), requested)
+        assert default == find_model_or_default(config, "exact")
 
 
 def test_find_model_with_fallbacks_uses_their_model_names() -> None:
@@ -204,7 +204,7 @@ def test_find_model_with_fallbacks_uses_their_model_names() -> None:
         "b/x/y": (("b", "x/y"), ("d", "dd")),
         "d/x": (("d", "x"),),
     }.items():
-        target = find_model(config, requested)
+        target = find_model_or_default(config, requested)
         assert target
         assert [(one.upstream, one.model) for one in target.locations] == list(attempts)
 
@@ -218,6 +218,6 @@ def test_default_may_name_any_kind_of_model(name: str) -> None:
 def test_alias_for_everything_leads_to_its_target() -> None:
     config = load_text(QWEN + "[aliases]\n'*' = 'box/other'\n").config
     for requested, model in {"anything": "other", "": "other", "qwen": "qwen"}.items():
-        target = find_model(config, requested)
+        target = find_model_or_default(config, requested)
         assert target
         assert target.locations == (ModelLocation("box", model),)

@@ -31,7 +31,7 @@ from toolspeak.config.settings import (
     ServerSettings,
     TelemetrySettings,
     UpstreamSettings,
-    find_model,
+    find_model_or_default,
     mask_settings,
 )
 
@@ -94,13 +94,15 @@ def test_docs_example_loads_without_warnings() -> None:
     [example] = re.findall(r"```toml\n(.*?)```", DOCS, re.S)
     result = load_text(example)
     assert result.warnings == ()
-    target = find_model(result.config, "gpt-4o")
+    target = find_model_or_default(result.config, "gpt-4o")
     assert target
     assert target.locations == (
         ModelLocation("box", "qwen3:8b"),
         ModelLocation("router", "qwen/qwen3-8b"),
     )
-    assert find_model(result.config, "office/phi-4") == find_model(result.config, "gpt-5")
+    assert find_model_or_default(result.config, "office/phi-4") == find_model_or_default(
+        result.config, "gpt-5"
+    )
 
 
 def test_docs_list_every_setting_with_its_default() -> None:

@@ -204,8 +204,8 @@ def test_tool_name_that_a_dialect_cannot_write_is_mapped_and_restored(
     name: str, dialect: str
 ) -> None:
     sent = prepare(build_request(tools=(Tool(name=name),)), mode="prompt", dialect=dialect)
-    call = ToolCall(id="", name=sent.tools.tools[0].name, arguments={})
-    reply = read_reply(sent, text_events(render_calls(dialect, [call], sent.tools.tools)))
+    call = ToolCall(id="", name=sent.offered.allowed[0].name, arguments={})
+    reply = read_reply(sent, text_events(render_calls(dialect, [call], sent.offered.allowed)))
     assert [call.name for call in reply.calls] == [name]
 
 

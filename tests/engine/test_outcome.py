@@ -112,6 +112,7 @@ REPLIES: dict[OutcomeKind, list[str]] = {
         "<tool_call>get_weather: Oslo</tool_call>",
         "<tool_call>\n[]\n</tool_call>",
         '{"name": "get_weather", "arguments": {"town": "Oslo"}}',
+        f'{{"name": "get_weather", "arguments": {{"town": "{"Oslo " * 100}"}}}}',
         '{"content": null, "tool_calls": [{"id": "1", "name": "get_weather", "arguments": "{}"}]}',
     ],
     "unknown-tool": [
@@ -188,7 +189,7 @@ def classify(
     read = ReplyReader(attempt).read_events
     thoughts = [ReasoningDelta(reasoning)] if reasoning else []
     reply = fold(read([*thoughts, TextDelta(text), Finish(stop)]))
-    return classify_reply(reply, request, attempt.tools, find_repeated_call(messages, 3)).kind
+    return classify_reply(reply, request, attempt.offered, find_repeated_call(messages, 3)).kind
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from toolspeak import (
     fold,
 )
 from toolspeak.engine.attempt import Attempt
-from toolspeak.engine.pipeline import Observation, Pipeline, run_pipeline
+from toolspeak.engine.pipeline import ModeEvidence, Pipeline, run_pipeline
 from toolspeak.engine.plan import ModelProfile
 from toolspeak.errors import UpstreamError
 
@@ -299,7 +299,7 @@ class TestToolRejection:
             ("native", ""),
             ("prompt", "tools rejected"),
         ]
-        assert pipeline.observe(fold(rest)) == Observation("", "m", True, None)
+        assert pipeline.find_mode_evidence(fold(rest)) == ModeEvidence("", "m", True, None)
 
     def test_rejected_tools_of_a_configured_mode_raise(self) -> None:
         pipeline = Pipeline(
@@ -317,4 +317,4 @@ class TestToolRejection:
     def test_native_call_is_observed_as_native(self) -> None:
         pipeline = Pipeline(build_request(), [ModelProfile(model="m")], is_streaming=False)
         _, rest = asyncio.run(serve(pipeline))
-        assert pipeline.observe(fold(rest)) == Observation("", "m", False, False)
+        assert pipeline.find_mode_evidence(fold(rest)) == ModeEvidence("", "m", False, False)

@@ -47,7 +47,7 @@ from toolspeak.types import Failure, Request
 from toolspeak.upstream.catalog import Catalog, DiscoveredServer, ResolvedModel
 from toolspeak.upstream.client import UpstreamClient
 from toolspeak.upstream.embedded import bundled_model
-from toolspeak.upstream.model_call import LearnedModes
+from toolspeak.upstream.learned_modes import LearnedModes
 from toolspeak.upstream.timers import Ticker
 
 BY_HERMES = prompted("hermes", "<tool_call>")

@@ -155,14 +155,14 @@ def limit_content(content: ResultContent, limit: int) -> ResultContent:
 
     def shorten(text: str) -> str:
         nonlocal left
-        shortened = shorten_text(text, left)
+        shortened = cut_middle(text, left)
         left = max(0, left - len(shortened))
         return shortened
 
     return map_text(content, shorten)
 
 
-def shorten_text(text: str, limit: int) -> str:
+def cut_middle(text: str, limit: int) -> str:
     """Cut the middle out of a text that is longer than `limit`."""
     if len(text) <= limit:
         return text

@@ -84,13 +84,13 @@ class FunctionModel:
     async def ask(self, request: Request, send: SendEvents) -> None:
         pipeline = Pipeline(request, [self._profile], is_streaming=False)
 
-        async def answer(attempt: Attempt) -> None:
+        async def send_attempt(attempt: Attempt) -> None:
             events = _read_returned(await call_function(self._function, attempt.model_request))
             if failures := pipeline.receive(pipeline.reader.read_events(events)):
                 raise UpstreamError(next(one for one in failures if isinstance(one, Failure)))
 
         try:
-            await send(await run_pipeline(pipeline, answer))
+            await send(await run_pipeline(pipeline, send_attempt))
         except UpstreamError as problem:
             raise ModelFailed(problem.failure) from None
 
@@ -166,7 +166,7 @@ class _EventSink:
         self._send = send
 
     async def send(
-        self, events: list[Event], unchanged: bytes | None = None, now: float | None = None
+        self, events: list[Event], forwarded: bytes | None = None, now: float | None = None
     ) -> None:
         await self._send(events)
 
@@ -180,7 +180,8 @@ class _ModelConnection:
         from ..upstream.catalog import EMBEDDED, Catalog
         from ..upstream.client import UpstreamClient
         from ..upstream.discovery import KNOWN_SERVERS, LocalModels
-        from ..upstream.model_call import LearnedModes, ModelServices
+        from ..upstream.learned_modes import LearnedModes
+        from ..upstream.model_call import ModelServices
         from ..upstream.timers import Ticker
 
         is_known = bool(name) and Catalog(config, os.environ).find_model(name) is not None

@@ -10,7 +10,7 @@ from msgspec import structs
 from ..security.scrubbing import SecretUse, Vault, scrub
 from ..types import Document, ToolCall, ToolResult
 from .concurrency import run_in_thread
-from .execution import map_text, shorten_text
+from .execution import cut_middle, map_text
 
 ScrubMode = Literal["model", "display", "both", "off"]
 _MAX_CHARACTERS = 2_000_000
@@ -50,7 +50,7 @@ class SecretFilter:
         self, call: ToolCall, result: ToolResult
     ) -> tuple[ToolResult, ToolResult]:
         """Return a result as the model receives it, and as it is displayed."""
-        content = map_text(result.content, lambda text: shorten_text(text, _MAX_CHARACTERS))
+        content = map_text(result.content, lambda text: cut_middle(text, _MAX_CHARACTERS))
         result = structs.replace(result, content=content)
         if self._mode == "off":
             return result, result
@@ -62,7 +62,7 @@ class SecretFilter:
         return for_model, scrubbed if self._mode in ("display", "both") else result
 
     def _scrub(self, call: ToolCall, result: ToolResult) -> ToolResult:
-        source = shorten_text(f"{call.name}({json.dumps(call.arguments, ensure_ascii=False)})", 100)
+        source = cut_middle(f"{call.name}({json.dumps(call.arguments, ensure_ascii=False)})", 100)
 
         def scrub_text(text: str) -> str:
             return self._mask_released(scrub(text, vault=self._vault, source=source).text)

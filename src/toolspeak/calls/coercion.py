@@ -187,7 +187,7 @@ def _set(value: Any, path: Path, new: Any) -> Any:
 
 
 def _is_optional(value: Any, path: Path, validator: SchemaValidator) -> bool:
-    """Return whether dropping a member leaves fewer violations."""
+    """Return True if dropping a member leaves fewer violations."""
     if not path or not isinstance(path[-1], str):
         return False
     shortened = json.loads(json.dumps(value))
@@ -258,7 +258,7 @@ def _coerce_nested(value: Any, schema: Mapping[str, Any], context: _Context) -> 
 
 
 def _is_single_item(value: Any) -> bool:
-    """Return whether a value is one item. An empty text, or a list that cannot be parsed, may stand
+    """Return True if a value is one item. An empty text, or a list that cannot be parsed, may stand
     for any list."""
     if not isinstance(value, str):
         return not isinstance(value, list)

@@ -110,7 +110,7 @@ def _parse_flat_object(text: str) -> dict[str, Any] | None:
 
 
 def is_incomplete_json(text: str) -> bool:
-    """Return whether the text is the beginning of a value and ends inside it."""
+    """Return True if the text is the beginning of a value and ends inside it."""
     try:
         LenientJsonReader(text).read_value()
     except IncompleteJson:
@@ -145,7 +145,7 @@ def json_equal(one: Any, other: Any) -> bool:
 
 
 def json_text_equals(text: str, value: Any) -> bool:
-    """Return whether a JSON text decodes to exactly this value."""
+    """Return True if a JSON text decodes to exactly this value."""
     try:
         return json.loads(text) == value
     except (ValueError, RecursionError):
@@ -153,7 +153,7 @@ def json_text_equals(text: str, value: Any) -> bool:
 
 
 def is_nested_deeper(value: Any, source: str | bytes, limit: int) -> bool:
-    """Return whether a value is nested deeper than `limit`. Counting the opening brackets of its
+    """Return True if a value is nested deeper than `limit`. Counting the opening brackets of its
     `source` is much faster than walking the value, and settles nearly all cases."""
     if isinstance(source, str):
         opened = source.count("{") + source.count("[")

@@ -106,7 +106,7 @@ def _unescape_and_join(match: re.Match[str]) -> str:
 
 
 def is_string_concatenation(body: str, quote: str) -> bool:
-    """Return whether a string with quotes inside is really several strings, joined by operators:
+    """Return True if a string with quotes inside is really several strings, joined by operators:
     true for `"a" + "b"`, false for `"echo "a" now"`."""
     between = QUOTE[quote].split(body)[1::2]
     return bool(between) and not any(map(_LETTER.search, between))

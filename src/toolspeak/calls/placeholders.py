@@ -75,7 +75,7 @@ def _get_nested_properties(schema: Any, root: Mapping[str, Any]) -> Mapping[str,
 
 
 def is_placeholder(value: str, key: str) -> bool:
-    """Return whether the value of a parameter is `...`, `<value>`, `<city>`, `CITY`, `$CITY`,
+    """Return True if the value of a parameter is `...`, `<value>`, `<city>`, `CITY`, `$CITY`,
     `YOUR_CITY` or the like."""
     value = value.strip()
     if value in _DOTS or _CERTAIN_IN_CODE.fullmatch(value):

@@ -25,13 +25,8 @@ from msgspec import Struct, structs
 
 from ..notes import NOTES
 from ..types import Note, Rejection, ToolCall, Trust
-from .drafts import (
-    CallDraft,
-    CallIds,
-    decode_arguments,
-    draft_structured_call,
-    new_call_id,
-)
+from .drafts import CallDraft, decode_arguments, draft_structured_call
+from .ids import CallIds, new_call_id
 from .json_values import nesting_depth
 from .lenient_json import MAX_DEPTH
 from .placeholders import find_placeholder
@@ -44,7 +39,7 @@ MAX_QUOTE = 400
 _MAX_VIOLATIONS = 3
 
 
-class CheckedCall(Struct, frozen=True):
+class CheckedDraft(Struct, frozen=True):
     """A draft after all checks: the tool and its arguments, or the `rejection`."""
 
     name: str
@@ -106,11 +101,11 @@ class CallResolver:
 
     def check(
         self, draft: CallDraft, source: str = "", raw: str = "", *, declared_only: bool = False
-    ) -> CheckedCall:
+    ) -> CheckedDraft:
         """Check a draft without giving it an id. With `declared_only`, undeclared tools
         and invalid arguments are rejected even if `types_only` is set."""
         if draft.problem:
-            return reject_call("malformed", draft.problem, draft.name, raw=source)
+            return reject_draft("malformed", draft.problem, draft.name, raw=source)
         types_only = self.types_only and not declared_only
         arguments, problem, repairs = decode_arguments(draft)
         name, notes = self._resolve_name(draft.name, arguments)
@@ -118,14 +113,14 @@ class CallResolver:
             unknown = self._describe_unknown(draft.name)
             name = strip_name_prefix(draft.name)
             if not types_only or not name:
-                return reject_call("unknown-tool", unknown, draft.name, raw=source)
+                return reject_draft("unknown-tool", unknown, draft.name, raw=source)
             correction = _note_correction(draft.name, name)
             notes = (*correction, Note("unknown-tool", unknown, source[:MAX_QUOTE]))
         if arguments is None:
-            return reject_call("undecodable-arguments", problem, name, "$.arguments", source)
+            return reject_draft("undecodable-arguments", problem, name, "$.arguments", source)
         if draft.repairs or repairs:
             notes += _note_repairs((*draft.repairs, *repairs), source)
-        checked = CheckedCall(name, arguments, notes)
+        checked = CheckedDraft(name, arguments, notes)
         if self.tools is not None and name in self.tools.tools:
             checked = self._match_schema(self.tools, checked, source, types_only)
             if checked.rejection is not None:
@@ -133,7 +128,7 @@ class CallResolver:
         return self._reject_quotation(checked, source, raw) or checked
 
     def make_call(
-        self, checked: CheckedCall, wanted_id: str, raw: str = "", *, claimed_id: str = ""
+        self, checked: CheckedDraft, wanted_id: str, raw: str = "", *, claimed_id: str = ""
     ) -> Resolution:
         """Give a checked call its id, unless it repeats an earlier call with the same id.
         `claimed_id` is the id that was claimed when the call started to stream."""
@@ -184,8 +179,8 @@ class CallResolver:
         return f"there is no tool named {name!r}; available tools include {similar}"
 
     def _match_schema(
-        self, tools: Toolset, checked: CheckedCall, source: str, types_only: bool
-    ) -> CheckedCall:
+        self, tools: Toolset, checked: CheckedDraft, source: str, types_only: bool
+    ) -> CheckedDraft:
         """Coerce the arguments to the tool's schema, or reject the call."""
         name, notes = checked.name, checked.notes
         coercion = tools.coerce_arguments(name, checked.arguments, source)
@@ -195,7 +190,7 @@ class CallResolver:
                 f"{one.path}: {one.problem}" for one in coercion.violations[:_MAX_VIOLATIONS]
             )
             if not types_only:
-                return reject_call("invalid-arguments", problem, name, path, source)
+                return reject_draft("invalid-arguments", problem, name, path, source)
             notes += (Note("invalid-arguments", problem, path[:MAX_QUOTE]),)
         if not coercion.is_schema_valid:
             message = f"the schema of {name!r} is invalid; only its valid keywords were checked"
@@ -206,25 +201,29 @@ class CallResolver:
             )
         elif notes is checked.notes and coercion.arguments is checked.arguments:
             return checked
-        return CheckedCall(name, coercion.arguments, notes)
+        return CheckedDraft(name, coercion.arguments, notes)
 
-    def _reject_quotation(self, checked: CheckedCall, source: str, raw: str) -> CheckedCall | None:
+    def _reject_quotation(
+        self, checked: CheckedDraft, source: str, raw: str
+    ) -> CheckedDraft | None:
         """Reject a valid call that is only an example or an echo; None if it is neither."""
         name, arguments = checked.name, checked.arguments
         if self._trust != "lenient":
             schema = self.tools.get_schema(name) if self.tools else None
             if path := find_placeholder(arguments, schema):
                 problem = f"the value of {path!r} is a placeholder: the call is an example"
-                return reject_call("placeholder", problem, name, f"$.{path}", source)
+                return reject_draft("placeholder", problem, name, f"$.{path}", source)
         if self._is_echo and self._is_echo(name, arguments, raw):
             problem = "the call is copied from a tool result or a document"
-            return reject_call("echoed", problem, name, raw=source)
+            return reject_draft("echoed", problem, name, raw=source)
         return None
 
 
-def reject_call(code: str, problem: str, name: str, path: str = "$", raw: str = "") -> CheckedCall:
+def reject_draft(
+    code: str, problem: str, name: str, path: str = "$", raw: str = ""
+) -> CheckedDraft:
     """Return a draft that failed a check."""
-    return CheckedCall(
+    return CheckedDraft(
         name, rejection=Rejection(raw[:MAX_QUOTE], code, problem, path, name or None)
     )
 

@@ -112,7 +112,7 @@ def allowed_types(
 def lists_value(
     schema: Any, root: Mapping[str, Any], value: Any, depth: int = _MAX_CHOICE_DEPTH
 ) -> bool:
-    """Return whether a schema names this very value in `const` or `enum`."""
+    """Return True if a schema names this very value in `const` or `enum`."""
     schema = resolve_ref(schema, root)
     enum = schema.get("enum")
     if schema.get("const") == value or (isinstance(enum, list) and value in enum):
@@ -209,7 +209,7 @@ class SchemaValidator:
         """False: invalid keywords were dropped before the schema was compiled."""
 
     def is_valid(self, value: Any) -> bool:
-        """Return whether a value matches the schema."""
+        """Return True if a value matches the schema."""
         return self._compiled is None or self._compiled.is_valid(value)
 
     def find_violations(self, value: Any) -> list[jsonschema_rs.ValidationError]:
@@ -356,7 +356,7 @@ def to_camel_case(key: str) -> str:
 
 
 def is_openapi_schema(schema: Any) -> bool:
-    """Return whether a schema is in Gemini's OpenAPI form, which writes types in capitals."""
+    """Return True if a schema is in Gemini's OpenAPI form, which writes types in capitals."""
     return isinstance(schema, dict) and schema.get("type") in _OPENAPI_TYPES
 
 

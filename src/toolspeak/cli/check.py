@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..config.document import ConfigError
 from ..config.loading import LoadedConfig, read_config
-from ..config.settings import Config, find_model, mask_secret, mask_settings, mask_url
+from ..config.settings import Config, find_model_or_default, mask_secret, mask_settings, mask_url
 from .arguments import CommandParser
 from .terminal import build_table, open_console, write_json
 
@@ -85,7 +85,7 @@ def _list_upstreams(config: Config) -> Iterable[Sequence[str]]:
 
 def _list_models(config: Config) -> Iterable[Sequence[str]]:
     for name, model in config.models.items():
-        found = find_model(config, name)
+        found = find_model_or_default(config, name)
         locations = found.locations if found else ()
         sent_to = "\n".join(f"{location.upstream}: {location.model}" for location in locations)
         yield name, sent_to, model.tools, model.dialect or "auto", model.trust

@@ -83,7 +83,7 @@ async def probe_by_name(
 
 async def _share_mode(report: ProbeReport, store_setting: str) -> bool:
     """Store the recommended mode for gateways that share a store; return True on success."""
-    from ..upstream.model_call import LearnedModes
+    from ..upstream.learned_modes import LearnedModes
 
     store = open_store(store_setting)
     try:

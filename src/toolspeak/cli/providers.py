@@ -37,5 +37,5 @@ def run(options: argparse.Namespace) -> int:
 
 def _describe_key(provider: Provider) -> str:
     """Return the variable that holds the key, never the key itself."""
-    found = next((name for name in provider.keys if os.environ.get(name)), None)
-    return f"{found} (set)" if found else " or ".join(provider.keys) or "none needed"
+    found = next((name for name in provider.key_variables if os.environ.get(name)), None)
+    return f"{found} (set)" if found else " or ".join(provider.key_variables) or "none needed"

@@ -180,9 +180,9 @@ def _is_own_url(server: ServerSettings, url: SplitResult) -> bool:
 
 def _warn_missing_key(upstream: UpstreamSettings, path: str) -> Iterator[ConfigProblem]:
     provider = PROVIDERS.get(upstream.provider)
-    if provider is None or upstream.key or not provider.keys:
+    if provider is None or upstream.key or not provider.key_variables:
         return
-    variables = " or ".join(provider.keys)
+    variables = " or ".join(provider.key_variables)
     if upstream.base_url == provider.base_url:
         yield ConfigProblem(f"{provider.title} needs a key: set `key` or {variables}", path)
     else:

@@ -83,7 +83,7 @@ def _provider_key(provider: Provider, base_url: str, environ: Mapping[str, str])
     """Return the key in a provider's own variable, which is only sent to that provider."""
     if not _is_same_server(base_url, provider.base_url):
         return ""
-    return next((environ[name].strip() for name in provider.keys if environ.get(name)), "")
+    return next((environ[name].strip() for name in provider.key_variables if environ.get(name)), "")
 
 
 def _is_same_server(url: str, other: str) -> bool:

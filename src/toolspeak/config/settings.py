@@ -2,8 +2,8 @@
 
 `docs/config.md` explains every field. Printing settings masks their secrets.
 
-    find_model(config, "claude-opus-4-8")  # by its name, an alias, a wildcard, or the default
-    find_model(config, "box/qwen3:8b")  # by the name of an upstream
+    find_named_model(config, "claude-opus-4-8")    by its name, an alias or a wildcard
+    find_named_model(config, "box/qwen3:8b")       by the name of an upstream
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class NameMatch(Struct, frozen=True):
     """The name after aliases were resolved."""
 
 
-def find_model(config: Config, requested: str) -> ConfiguredModel | None:
+def find_model_or_default(config: Config, requested: str) -> ConfiguredModel | None:
     """Return the model for a request; the default model serves unknown names."""
     return find_named_model(config, requested) or find_named_model(config, config.default)
 

@@ -23,10 +23,10 @@ from ..calls.drafts import CallDraft
 from ..calls.json_values import json_equal, strip_code_fence
 from ..calls.lenient_json import MAX_DEPTH, LenientJsonError, LenientJsonReader, unescape
 from ..calls.schema import get_properties, get_required, parse_text_value, resolve_ref
-from .form_attempt import (
+from .form_reader import (
     NO_BODY,
     Body,
-    FormAttempt,
+    FormReader,
     Header,
     read_fence,
     read_to_closer,
@@ -60,7 +60,7 @@ _BRACKET = re.compile(r"[\[\]{}]")
 _BRACE_KEY = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’<>]+""")
 
 
-def read_brace_map(attempt: FormAttempt, header: Header) -> Reading[Body]:
+def read_brace_map(attempt: FormReader, header: Header) -> Reading[Body]:
     """Read a map with unquoted keys; with quoted keys it is JSON."""
     buffer, form = attempt.buffer, attempt.form
     if (yield from buffer.peek()) not in ("{", "("):
@@ -88,7 +88,7 @@ def read_brace_map(attempt: FormAttempt, header: Header) -> Reading[Body]:
 
 
 def _is_json_next(buffer: TextBuffer) -> Reading[bool]:
-    """Return whether the first key of a map is quoted."""
+    """Return True if the first key of a map is quoted."""
     start = buffer.held_length()
     yield from buffer.read_literal("{")
     yield from buffer.read_space()
@@ -97,7 +97,7 @@ def _is_json_next(buffer: TextBuffer) -> Reading[bool]:
     return first == '"'
 
 
-def read_key_value(attempt: FormAttempt, header: Header) -> Reading[Body]:
+def read_key_value(attempt: FormReader, header: Header) -> Reading[Body]:
     """Read a JSON object, or one parameter to the end of the line."""
     buffer = attempt.buffer
     if (yield from buffer.peek()) == "{":
@@ -109,7 +109,7 @@ def read_key_value(attempt: FormAttempt, header: Header) -> Reading[Body]:
     return Body()
 
 
-def read_bare_input(attempt: FormAttempt, header: Header) -> Reading[Body]:
+def read_bare_input(attempt: FormReader, header: Header) -> Reading[Body]:
     """Read a JSON object, or bare text for a tool with only one parameter."""
     buffer, form = attempt.buffer, attempt.form
     start = buffer.held_length()
@@ -131,7 +131,7 @@ def read_bare_input(attempt: FormAttempt, header: Header) -> Reading[Body]:
     return Body()
 
 
-def read_attributes(attempt: FormAttempt, header: Header) -> Reading[Body]:
+def read_attributes(attempt: FormReader, header: Header) -> Reading[Body]:
     """Read the arguments as attributes: `city="Oslo" days="3"`, perhaps with the tag's end."""
     text, found = yield from attempt.buffer.read_until_marker(marker_set(("<", "\n")))
     if found != "<" or not _ATTRIBUTE_LIST.fullmatch(text):
@@ -140,7 +140,7 @@ def read_attributes(attempt: FormAttempt, header: Header) -> Reading[Body]:
     return Body()
 
 
-def read_perl_map(attempt: FormAttempt, _: Header) -> Reading[Body]:
+def read_perl_map(attempt: FormReader, _: Header) -> Reading[Body]:
     """Read a map with arrows."""
     buffer, form = attempt.buffer, attempt.form
     yield from buffer.read_space()
@@ -154,7 +154,7 @@ def read_perl_map(attempt: FormAttempt, _: Header) -> Reading[Body]:
     return Body()
 
 
-def read_program(attempt: FormAttempt, header: Header) -> Reading[Body]:
+def read_program(attempt: FormReader, header: Header) -> Reading[Body]:
     """Read a bare program, for a tool that runs programs."""
     buffer, form, names = attempt.buffer, attempt.form, attempt.names
     known = [name for name in INTERPRETERS if names.tools and names.find(name)]
@@ -173,7 +173,7 @@ def read_program(attempt: FormAttempt, header: Header) -> Reading[Body]:
     return Body()
 
 
-def read_yaml(attempt: FormAttempt, header: Header) -> Reading[Body]:
+def read_yaml(attempt: FormReader, header: Header) -> Reading[Body]:
     closers = tuple(text.replace("$name", header.name) for text in attempt.form.all_closers)
     return read_to_closer(attempt, header, parse_yaml, closers)
 
@@ -315,7 +315,7 @@ def parse_program(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
 
 
 def is_complete_program(program: str) -> bool:
-    """Return whether all strings and brackets of a program are closed."""
+    """Return True if all strings and brackets of a program are closed."""
     try:
         tokens = tokenize.generate_tokens(io.StringIO(program).readline)
         return all(token.type != tokenize.ERRORTOKEN for token in tokens)
@@ -361,7 +361,7 @@ def parse_yaml(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
 
 
 def _nests_too_deeply(text: str) -> bool:
-    """Return whether brackets are nested so deeply that the YAML reader would take too long."""
+    """Return True if brackets are nested so deeply that the YAML reader would take too long."""
     depth = 0
     for match in _BRACKET.finditer(text):
         depth += 1 if match[0] in "[{" else -1

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from .._util import encode_json
 from ..calls.json_values import json_text_equals
-from ..calls.resolution import CallResolver, CheckedCall
+from ..calls.resolution import CallResolver, CheckedDraft
 from ..events import (
     ArgumentsDelta,
     CallEnd,
@@ -30,7 +30,7 @@ MAX_EXCERPT = 400
 """The number of characters of the reply that a note quotes."""
 
 
-class Trial:
+class TentativeEvents:
     """Events that count only if reading goes on as it must, and where the last call ended."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class EventWriter:
         self._reasoning_space: list[str] = []
         self._reasoning_is_empty = True
         self._note_count = 0
-        self.trial: Trial | None = None
+        self.trial: TentativeEvents | None = None
         """Takes all events while it is not certain that they count."""
         self.last_character = ""
         """The last character of the text; "" after a call or reasoning, as at a line's start."""
@@ -192,12 +192,12 @@ class CallSink:
         self.call_count = keep
         self._resolver.ids.keep_first(keep)
 
-    def is_repeated_in_prose(self, checked: CheckedCall) -> bool:
-        """Return whether the same call was made before, with text in between."""
+    def is_repeated_in_prose(self, checked: CheckedDraft) -> bool:
+        """Return True if the same call was made before, with text in between."""
         has_text = self._writer.length_since_call > 0
         return has_text and self._resolver.ids.has_call(checked.name, checked.arguments)
 
-    def accept(self, checked: CheckedCall, dialect: Dialect, wanted_id: str, raw: str) -> None:
+    def accept(self, checked: CheckedDraft, dialect: Dialect, wanted_id: str, raw: str) -> None:
         """Write the events of a call, unless the same call with the same id was made before."""
         streamed = self._streamed
         if streamed and not json_text_equals("".join(streamed.json), checked.arguments):

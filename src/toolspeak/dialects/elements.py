@@ -22,7 +22,7 @@ from ..calls.schema import (
     resolve_ref,
     select_branch,
 )
-from .form_attempt import Body, FormAttempt, Header, read_to_closer
+from .form_reader import Body, FormReader, Header, read_to_closer
 from .tagged_parameters import unwrap_arguments, unwrap_cdata
 from .template import Dialect, InvalidBody, ParsedArguments, render_argument
 from .text_buffer import Reading
@@ -32,7 +32,7 @@ _ITEM = "item"
 _MAX_DEPTH = 50
 
 
-def read_elements(attempt: FormAttempt, header: Header) -> Reading[Body]:
+def read_elements(attempt: FormReader, header: Header) -> Reading[Body]:
     form = attempt.form
 
     def parse(body: str, schema: Mapping[str, Any]) -> ParsedArguments:

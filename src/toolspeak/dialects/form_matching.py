@@ -23,13 +23,13 @@ from .argument_bodies import (
     read_program,
     read_yaml,
 )
-from .call_sink import Trial
+from .call_sink import TentativeEvents
 from .elements import read_elements
-from .form_attempt import (
+from .form_reader import (
     MAX_NAME_LENGTH,
     NO_BODY,
     Body,
-    FormAttempt,
+    FormReader,
     FormRejected,
     Header,
     ParserState,
@@ -53,7 +53,7 @@ from .template import (
 )
 from .text_buffer import HeldTooLong, Reading, TextBuffer
 
-_BODY_READERS: dict[str, Callable[[FormAttempt, Header], Reading[Body]]] = {
+_BODY_READERS: dict[str, Callable[[FormReader, Header], Reading[Body]]] = {
     **dict.fromkeys(JSON_SLOTS, read_json_calls),
     **dict.fromkeys(CODE_SLOTS, read_python_calls),
     "arguments": read_json_arguments,
@@ -86,7 +86,7 @@ _RESCAN_FACTOR, _FREE_RESCAN = 8, 65_536
 This bounds the parser's time."""
 
 
-def read_form(attempt: FormAttempt) -> Reading[Body]:
+def read_form(attempt: FormReader) -> Reading[Body]:
     """Read a form from its opener on."""
     header = yield from _read_header(attempt)
     if header is None:
@@ -103,7 +103,7 @@ def read_form(attempt: FormAttempt) -> Reading[Body]:
 # The header.
 
 
-def _read_header(attempt: FormAttempt) -> Reading[Header | None]:
+def _read_header(attempt: FormReader) -> Reading[Header | None]:
     """Read the opener and the words up to the body; None if they are not there."""
     buffer, form = attempt.buffer, attempt.form
     words: dict[str, str] = {}
@@ -135,7 +135,7 @@ def _read_header(attempt: FormAttempt) -> Reading[Header | None]:
 
 
 def _read_word(
-    attempt: FormAttempt, slot: Slot, following: TemplatePart | None, *, is_first: bool
+    attempt: FormReader, slot: Slot, following: TemplatePart | None, *, is_first: bool
 ) -> Reading[str | None]:
     """Read a name or an id, without quotes; None if there is none."""
     ends = following.stripped[:1] if isinstance(following, LiteralText) else ""
@@ -153,7 +153,7 @@ def _read_word(
     return plain
 
 
-def _skip_reasoning(attempt: FormAttempt) -> Reading[None]:
+def _skip_reasoning(attempt: FormReader) -> Reading[None]:
     """Skip reasoning between the opener and the body."""
     buffer = attempt.buffer
     mark = buffer.held_length()
@@ -167,7 +167,7 @@ def _skip_reasoning(attempt: FormAttempt) -> Reading[None]:
     buffer.seek(mark)
 
 
-def _parse_header_word(attempt: FormAttempt, word: str) -> Header:
+def _parse_header_word(attempt: FormReader, word: str) -> Header:
     """Find the tool's name in a header such as `functions.get_weather:0`, which is the id too.
 
     The first name that is declared counts, else a number, which names no tool, else the first.
@@ -241,7 +241,7 @@ class FormMatcher:
         """The last calls were in a list."""
         self._is_answer_complete = False
         """The calls were in a list or between markers: calls in prose after them are chatter."""
-        self._has_noted_chatter = False
+        self._has_noted_call_after_answer = False
         self._has_noted_stray_closer = False
 
     def match_forms(
@@ -255,9 +255,9 @@ class FormMatcher:
         for index, form in enumerate(forms):
             in_prose = self._is_prose_form(form)
             if in_prose and self._is_answered():
-                self._note_chatter(self._buffer.text[self._buffer.position])
+                self._note_call_after_answer(self._buffer.text[self._buffer.position])
                 continue
-            attempt = FormAttempt(
+            attempt = FormReader(
                 self._state,
                 form,
                 in_prose=in_prose,
@@ -278,7 +278,7 @@ class FormMatcher:
             is_truncated = attempt.is_truncated
         if rejected:
             # Every form found a fault: the first one reports its own.
-            attempt = FormAttempt(
+            attempt = FormReader(
                 self._state, rejected[0], is_example=is_example, is_truncated=is_truncated
             )
             return (yield from self._try_form(attempt))
@@ -294,22 +294,22 @@ class FormMatcher:
             return tuple(sorted(forms, key=lambda form: form.dialect is not last))
         return forms
 
-    def _try_form(self, attempt: FormAttempt) -> Reading[bool]:
+    def _try_form(self, attempt: FormReader) -> Reading[bool]:
         """Read one form; what it cannot read is given back."""
         self._buffer.hold()
         if (yield from self.read_calls(attempt, read_form(attempt))):
             return True
         self._buffer.restore()
-        return self.charge_rescan()
+        return self.write_if_read_too_often()
 
-    def read_calls(self, attempt: FormAttempt, reader: Reading[Body]) -> Reading[bool]:
+    def read_calls(self, attempt: FormReader, reader: Reading[Body]) -> Reading[bool]:
         """Read the calls of a form with what closes them; too long a call becomes text."""
         form, sink, writer = attempt.form, self._sink, self._writer
         is_inert = any(form.opener == opener for opener, _ in form.dialect.inert_spans)
         has_end = bool(form.closer) or form.body in JSON_SLOTS | CODE_SLOTS
         must_close = (self._scope.is_strict and has_end) or is_inert
         calls_before = sink.call_count
-        trial = writer.trial = Trial() if must_close or self.is_exhaustive else None
+        trial = writer.trial = TentativeEvents() if must_close or self.is_exhaustive else None
         try:
             body = yield from attempt.run(reader)
             found = body.has_calls
@@ -336,7 +336,7 @@ class FormMatcher:
         return True
 
     def _is_closed(self, form: CallForm, body: Body, *, or_ends: bool) -> Reading[bool]:
-        """Return whether a closing marker of the form comes next, or the end of the text."""
+        """Return True if a closing marker of the form comes next, or the end of the text."""
         buffer = self._buffer
         if body.has_unclosed_list:
             return False
@@ -351,7 +351,7 @@ class FormMatcher:
 
     # Closing markers.
 
-    def _read_closers(self, attempt: FormAttempt, body: Body) -> Reading[None]:
+    def _read_closers(self, attempt: FormReader, body: Body) -> Reading[None]:
         """Read what closes a call, and write the text of rejected drafts."""
         buffer, writer, form = self._buffer, self._writer, attempt.form
         earlier = {} if writer.length_since_call else self._open_closers
@@ -390,14 +390,14 @@ class FormMatcher:
             writer.mark_call_boundary()
             writer.write_text(space)
 
-    def _note_missing_closer(self, attempt: FormAttempt) -> None:
+    def _note_missing_closer(self, attempt: FormReader) -> None:
         """Note that a call is not closed, and expect its closer later."""
         if not attempt.is_truncated and not attempt.rejections:
             where = attempt.form.closer or "]"
             self._writer.add_note("unclosed", "the call has no closing marker", where)
             self._missing_closers = attempt.form.all_closers
 
-    def _read_wrong_closer(self, attempt: FormAttempt) -> Reading[bool]:
+    def _read_wrong_closer(self, attempt: FormReader) -> Reading[bool]:
         """Read another tag's end where the call's own should be."""
         buffer, opener = self._buffer, attempt.form.opener
         if not opener.startswith("<") or opener.startswith("<|"):
@@ -417,7 +417,7 @@ class FormMatcher:
             yield
 
     def _begins_closer(self, closers: MarkerSet) -> bool:
-        """Return whether the text ends with more than one character of a closing marker."""
+        """Return True if the text ends with more than one character of a closing marker."""
         rest = self._buffer.text[self._buffer.position :]
         return len(rest) > 1 and rest[0] in "<[`~]" and closers.may_continue(rest, 0)
 
@@ -444,31 +444,31 @@ class FormMatcher:
     # Calls that do not count.
 
     def are_prose_forms(self, forms: tuple[CallForm, ...]) -> bool:
-        """Return whether all forms are ones that count in prose: failing to read them is normal."""
+        """Return True if all forms are ones that count in prose: failing to read them is normal."""
         return bool(forms) and all(map(self._is_prose_form, forms))
 
     def _is_prose_form(self, form: CallForm) -> bool:
-        """Return whether a form counts only because trust is lenient; control tokens always do."""
+        """Return True if a form counts only because trust is lenient; control tokens always do."""
         is_bare = not form.opener or form.opener.startswith("`")
         return is_bare and form.dialect in self._scope.in_prose
 
     def _is_answered(self) -> bool:
-        """Return whether the answer is complete: models add explanations and examples."""
+        """Return True if the answer is complete: models add explanations and examples."""
         if self.is_exhaustive or not self._sink.call_count:
             return False
         return self._is_answer_complete or self._writer.length_since_call > _MAX_LINK_LENGTH
 
     def is_too_late(self, opener: str) -> bool:
-        """Return whether a call would rest on a fabricated result or follow the answer."""
+        """Return True if a call would rest on a fabricated result or follow the answer."""
         if self.is_turn_over and not self.is_exhaustive:
-            self._note_chatter(opener)
+            self._note_call_after_answer(opener)
             return True
         return False
 
-    def _note_chatter(self, opener: str) -> None:
+    def _note_call_after_answer(self, opener: str) -> None:
         """Note once that a tool is named after the answer."""
-        if not self._has_noted_chatter and opener[0] not in "{[`":
-            self._has_noted_chatter = True
+        if not self._has_noted_call_after_answer and opener[0] not in "{[`":
+            self._has_noted_call_after_answer = True
             self._writer.add_note("after-answer", "calls after a complete answer are text")
 
     # Text instead of calls.
@@ -500,7 +500,7 @@ class FormMatcher:
         self._writer.write_text(buffer.text[buffer.position : buffer.position + length])
         buffer.position += length
 
-    def charge_rescan(self) -> bool:
+    def write_if_read_too_often(self) -> bool:
         """Account for text that was read in vain; return True if it was written as text.
 
         That happens once so much text was read in vain that time would not be linear.

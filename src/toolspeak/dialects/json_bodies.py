@@ -17,11 +17,11 @@ from ..calls import json_values
 from ..calls.drafts import ARGUMENT_KEYS, CallDraft, read_drafts
 from ..calls.json_values import STRICT_DECODER, is_nested_deeper
 from ..calls.lenient_json import MAX_DEPTH, unescape
-from .form_attempt import (
+from .form_reader import (
     MAX_EXTRA_BRACKETS,
     NO_BODY,
     Body,
-    FormAttempt,
+    FormReader,
     Header,
     note_extra_brackets,
     read_fence,
@@ -58,7 +58,7 @@ _NEEDS_ESCAPING = re.compile(r"[\x00-\x1f]|\\")
 _ESCAPABLE = re.compile(r'"|\\.|[\x00-\x1f]', re.S)
 
 
-def read_json_calls(attempt: FormAttempt, _: Header) -> Reading[Body]:
+def read_json_calls(attempt: FormReader, _: Header) -> Reading[Body]:
     """Read calls as JSON objects: one, a list, or one after the other."""
     buffer, form = attempt.buffer, attempt.form
     yield from read_fence(attempt)
@@ -92,7 +92,7 @@ def read_json_calls(attempt: FormAttempt, _: Header) -> Reading[Body]:
     return Body(found, in_list=in_list and found, has_unclosed_list=not is_closed)
 
 
-def _read_list_end(attempt: FormAttempt, *, found: bool) -> Reading[bool]:
+def _read_list_end(attempt: FormReader, *, found: bool) -> Reading[bool]:
     """Read the bracket that closes a list of calls; return False if it is missing."""
     buffer = attempt.buffer
     if (yield from buffer.peek_past_separator("]")) == "]":
@@ -104,7 +104,7 @@ def _read_list_end(attempt: FormAttempt, *, found: bool) -> Reading[bool]:
     return False
 
 
-def _read_call_object(attempt: FormAttempt) -> Reading[Body]:
+def _read_call_object(attempt: FormReader) -> Reading[Body]:
     """Read one object that holds a call, or several."""
     start = attempt.buffer.held_length()
     result = yield from _read_object(attempt, "arguments" if attempt.sink.incremental else "")
@@ -117,7 +117,7 @@ def _read_call_object(attempt: FormAttempt) -> Reading[Body]:
     return Body(found, is_truncated=result.is_truncated)
 
 
-def _read_calls_in_string(attempt: FormAttempt) -> Reading[Body]:
+def _read_calls_in_string(attempt: FormReader) -> Reading[Body]:
     """Read calls whose JSON is itself encoded as a JSON string."""
     start = attempt.buffer.held_length()
     string = yield from _read_string(attempt.buffer)
@@ -130,7 +130,7 @@ def _read_calls_in_string(attempt: FormAttempt) -> Reading[Body]:
     return Body(_add_calls(attempt, result, start))
 
 
-def _add_calls(attempt: FormAttempt, result: JsonResult, start: int) -> bool:
+def _add_calls(attempt: FormReader, result: JsonResult, start: int) -> bool:
     """Make or reject every call that a decoded value holds; return whether there is one."""
     value, names = result.value, attempt.names
     name_is_key = attempt.form.dialect.json_keys == NAME_IS_KEY
@@ -151,7 +151,7 @@ def _add_calls(attempt: FormAttempt, result: JsonResult, start: int) -> bool:
     return bool(drafts)
 
 
-def read_exact_call(attempt: FormAttempt, _: Header) -> Reading[Body]:
+def read_exact_call(attempt: FormReader, _: Header) -> Reading[Body]:
     """Read one object that is a call and nothing else: lists of tools look much the same."""
     buffer = attempt.buffer
     yield from buffer.read_space()
@@ -167,7 +167,7 @@ def read_exact_call(attempt: FormAttempt, _: Header) -> Reading[Body]:
     return Body()
 
 
-def read_json_arguments(attempt: FormAttempt, header: Header) -> Reading[Body]:
+def read_json_arguments(attempt: FormReader, header: Header) -> Reading[Body]:
     """Read the arguments as a JSON object, for a name that came before."""
     buffer, form = attempt.buffer, attempt.form
     yield from read_fence(attempt)
@@ -195,7 +195,7 @@ def read_json_arguments(attempt: FormAttempt, header: Header) -> Reading[Body]:
 # Text around the values.
 
 
-def _skip_leading_prose(attempt: FormAttempt) -> Reading[bool]:
+def _skip_leading_prose(attempt: FormReader) -> Reading[bool]:
     """Skip prose before the JSON, if the JSON soon begins a line."""
     buffer = attempt.buffer
     if (yield from buffer.peek()) in ("{", "["):
@@ -210,7 +210,7 @@ def _skip_leading_prose(attempt: FormAttempt) -> Reading[bool]:
     return True
 
 
-def _find_next_object(attempt: FormAttempt, *, is_later: bool) -> Reading[bool]:
+def _find_next_object(attempt: FormReader, *, is_later: bool) -> Reading[bool]:
     """Go to the next object, if one follows; between two, skip a brace that is too many."""
     buffer = attempt.buffer
     follows = yield from buffer.peek_past_separator()
@@ -229,8 +229,8 @@ def _find_next_object(attempt: FormAttempt, *, is_later: bool) -> Reading[bool]:
     return follows == "{"
 
 
-def _is_closer_next(attempt: FormAttempt) -> Reading[bool]:
-    """Return whether the form's closer comes next, after white space."""
+def _is_closer_next(attempt: FormReader) -> Reading[bool]:
+    """Return True if the form's closer comes next, after white space."""
     buffer, closer = attempt.buffer, attempt.form.closer
     mark = buffer.held_length()
     yield from buffer.read_space()
@@ -267,7 +267,7 @@ def _read_string(buffer: TextBuffer) -> Reading[JsonResult]:
     return JsonResult(value, is_missing=not isinstance(value, str))
 
 
-def _read_object(attempt: FormAttempt, streamed: _Streamed = "") -> Reading[JsonResult]:
+def _read_object(attempt: FormReader, streamed: _Streamed = "") -> Reading[JsonResult]:
     """Read an object, repaired if need be."""
     buffer = attempt.buffer
     start = buffer.held_length()
@@ -305,7 +305,7 @@ def _decode_at_once(buffer: TextBuffer) -> Any:
     return value
 
 
-def _read_broken_object(attempt: FormAttempt, start: int) -> Reading[JsonResult]:
+def _read_broken_object(attempt: FormReader, start: int) -> Reading[JsonResult]:
     """Read an object that breaks JSON's rules, to the end of its brackets or to its closer."""
     buffer, form = attempt.buffer, attempt.form
     buffer.seek(start)
@@ -343,7 +343,7 @@ def _decode_leniently(
     return JsonResult(problem=problem)
 
 
-def _skip_inner_calls(attempt: FormAttempt, start: int) -> Reading[bool]:
+def _skip_inner_calls(attempt: FormReader, start: int) -> Reading[bool]:
     """Go to the closer of a body that seems to hold other calls, in the same markers, in a string.
 
     They are part of the string, not calls of their own.
@@ -370,7 +370,7 @@ def _skip_inner_calls(attempt: FormAttempt, start: int) -> Reading[bool]:
 
 
 def _scan_streaming(
-    attempt: FormAttempt, scanner: JsonScanner, *, is_streaming: bool
+    attempt: FormReader, scanner: JsonScanner, *, is_streaming: bool
 ) -> Reading[None]:
     """Scan an object and pass on the arguments: all of it, or what follows the head of a call."""
     buffer, sink = attempt.buffer, attempt.sink

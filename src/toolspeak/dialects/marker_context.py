@@ -78,7 +78,7 @@ class MarkerContext:
         self._code.append(text)
 
     def is_mention(self, literal: str) -> bool:
-        """Return whether the marker is part of a URL or of code that does not run."""
+        """Return True if the marker is part of a URL or of code that does not run."""
         if _URL.search(self._tail):
             return True
         if literal in _BRACKETS:
@@ -101,7 +101,7 @@ class MarkerContext:
         return "is inside code" if (yield from self.is_code(marker)) else ""
 
     def is_announced_example(self) -> bool:
-        """Return whether words announce an example here, or it directly follows another one."""
+        """Return True if words announce an example here, or it directly follows another one."""
         if self._trust == "lenient":
             return False
         tail, distance = self._tail, self._buffer.offset - self._example_end
@@ -115,7 +115,7 @@ class MarkerContext:
         self._example_end = self._buffer.offset + length
 
     def is_code(self, marker: Marker) -> Reading[bool]:
-        """Return whether the marker is inside code.
+        """Return True if the marker is inside code.
 
         Backticks that are not paired before their paragraph ends do not open inline code.
         """
@@ -130,13 +130,13 @@ class MarkerContext:
         return is_inside
 
     def _is_html_closed(self, element: str) -> Reading[bool]:
-        """Return whether an open element is closed before another one like it is opened."""
+        """Return True if an open element is closed before another one like it is opened."""
         tags = self._buffer.read_through(_HTML[element], len(element) + 2)
         found = yield from self._buffer.look_ahead(tags)
         return found is None or found.startswith(_CLOSING_PREFIXES)
 
     def _is_paired(self, ticks: str, marker: Marker) -> Reading[bool]:
-        """Return whether the backticks come again before the paragraph ends."""
+        """Return True if the backticks come again before the paragraph ends."""
         found = yield from self._buffer.look_ahead(self._find_pair(ticks, _closers_of(marker)))
         return found is None or found == ticks
 
@@ -232,7 +232,7 @@ class CodeSpanTracker:
                 self._follow_plain(token)
 
     def is_inside(self) -> bool:
-        """Return whether the text has come to a place inside a fence or inline code.
+        """Return True if the text has come to a place inside a fence or inline code.
 
         Code that begins right here counts, even if the text ends before it is closed.
         """
@@ -290,7 +290,7 @@ class CodeSpanTracker:
     # Backticks and tildes.
 
     def _continues_run(self, token: str) -> bool:
-        """Return whether a token continues the marks: more of them, or space after a fence."""
+        """Return True if a token continues the marks: more of them, or space after a fence."""
         if token[0] in "`~":
             return token[0] == self._run[-1]
         fence = self._run_after is not None and len(self._run) >= _FENCE_TICKS

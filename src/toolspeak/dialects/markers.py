@@ -100,7 +100,7 @@ class Scope(Struct, frozen=True, gc=False):
     """Only calls with markers count, and only if they are closed."""
 
     def has_control_token(self, literal: str) -> bool:
-        """Return whether a named dialect has this control token."""
+        """Return True if a named dialect has this control token."""
         return any(literal in dialect.control_tokens for dialect in self.named)
 
 
@@ -159,11 +159,11 @@ class MarkerSet:
         )
 
     def may_continue(self, text: str, at: int) -> bool:
-        """Return whether `text[at:]` is the beginning of a longer literal."""
+        """Return True if `text[at:]` is the beginning of a longer literal."""
         return len(text) - at < self._longest and text[at:] in self._prefixes
 
     def cannot_begin_in(self, text: str) -> bool:
-        """Return whether no character of `text` begins a literal."""
+        """Return True if no character of `text` begins a literal."""
         return self._first.search(text) is None
 
     def settled_end(self, text: str, at: int) -> int:
@@ -378,7 +378,7 @@ def _body_kind(form: CallForm) -> str:
 
 
 def _begins_with_name(form: CallForm) -> bool:
-    """Return whether the form begins with a name, which is an ordinary word without tools."""
+    """Return True if the form begins with a name, which is an ordinary word without tools."""
     return not form.opener and (bool(form.header) or form.body in {"single", "statements"})
 
 

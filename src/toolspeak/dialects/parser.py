@@ -14,7 +14,7 @@ The steps, and the files in which they happen:
    decides.
 4. `marker_context`: is the marker meant, or is it inside code, a URL, an example?
 5. `form_matching`: try the forms that begin at the marker: header, body and closers. One try is a
-   `form_attempt`; the bodies are read by `json_bodies`, `python_calls`, `tagged_parameters`,
+   `form_reader`; the bodies are read by `json_bodies`, `python_calls`, `tagged_parameters`,
    `elements` and `argument_bodies`.
 6. `reply_sections`: reasoning, messages with headers, and messages that are nothing but calls.
 7. `call_sink`: text, reasoning, notes and calls become events.
@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ..calls.drafts import CallKey, call_key, new_call_id
+from ..calls.ids import CallKey, call_key, new_call_id
 from ..calls.json_values import iter_strings
 from ..calls.resolution import CallResolver
 from ..calls.tools import Toolset, as_tools
@@ -41,8 +41,8 @@ from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassi
 from ..security.echo_guard import EchoGuard
 from ..types import Note, Tool, Trust
 from .call_sink import CallSink, EventWriter
-from .form_attempt import AllowedNames, ParserState
 from .form_matching import FormMatcher
+from .form_reader import AllowedNames, ParserState
 from .marker_context import MarkerContext
 from .markers import (
     AUTO,
@@ -138,7 +138,7 @@ class Parser:
         return self._writer.take_events()
 
     @property
-    def in_call(self) -> bool:
+    def is_in_call(self) -> bool:
         """The arguments of a call are being read."""
         return self._buffer.active_scanner is not None
 
@@ -212,7 +212,7 @@ def find_calls(options: ParserOptions, text: str) -> Iterator[CallKey]:
 
 
 def makes_calls(options: ParserOptions, text: str) -> bool:
-    """Return whether an earlier reply of the same model made a call."""
+    """Return True if an earlier reply of the same model made a call."""
     inner = ParserOptions(
         dialect=options.dialect,
         tools=options.tools,
@@ -313,7 +313,7 @@ class ReplyMachine:
         return (yield from self._read_token(literal, marker))
 
     def _may_stand_here(self, literal: str, marker: Marker) -> bool:
-        """Return whether the text right before a marker lets it be one."""
+        """Return True if the text right before a marker lets it be one."""
         last = self.writer.last_character
         if marker.position == "line":
             return last in ("", "\n")
@@ -324,7 +324,7 @@ class ReplyMachine:
     # Calls and messages.
 
     def _is_example(self, literal: str, marker: Marker) -> Reading[bool]:
-        """Return whether a marker only shows what a call looks like, and note it."""
+        """Return True if a marker only shows what a call looks like, and note it."""
         reason = yield from self._context.find_example_reason(marker)
         if reason:
             self.writer.add_note("example", f"{literal} {reason}; it is an example", literal)
@@ -502,7 +502,7 @@ class ReplyMachine:
             found = ""
         if not found:
             buffer.restore()
-            return self._matcher.charge_rescan()
+            return self._matcher.write_if_read_too_often()
         message = "the reply holds a result that no tool returned; dropped"
         self.writer.add_note("fabricated-result", message, buffer.release())
         self.writer.mark_call_boundary()

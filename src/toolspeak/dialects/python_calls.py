@@ -21,11 +21,11 @@ from ..calls.lenient_json import (
     unescape,
 )
 from ..calls.schema import allowed_types, get_properties, get_required, json_type
-from .form_attempt import (
+from .form_reader import (
     MAX_NAME_LENGTH,
     NO_BODY,
     Body,
-    FormAttempt,
+    FormReader,
     Header,
     read_fence,
     seek_closer,
@@ -56,7 +56,7 @@ _NOT_A_TEXT = {
 _KEY = re.compile(r"[A-Za-z_]\w*")
 
 
-def read_python_calls(attempt: FormAttempt, _: Header) -> Reading[Body]:
+def read_python_calls(attempt: FormReader, _: Header) -> Reading[Body]:
     """Read calls in Python's syntax: one, a list, or one after the other."""
     buffer = attempt.buffer
     yield from read_fence(attempt)
@@ -79,7 +79,7 @@ def read_python_calls(attempt: FormAttempt, _: Header) -> Reading[Body]:
     return Body(found, in_list=in_list and found, has_unclosed_list=not is_closed)
 
 
-def _read_call(attempt: FormAttempt, *, is_bare: bool) -> Reading[Body]:
+def _read_call(attempt: FormReader, *, is_bare: bool) -> Reading[Body]:
     """Read one call. A bare one, with no marker and no bracket, must name a declared tool."""
     buffer, form = attempt.buffer, attempt.form
     first = yield from buffer.peek_past_separator()
@@ -118,12 +118,12 @@ def _read_call(attempt: FormAttempt, *, is_bare: bool) -> Reading[Body]:
     return Body()
 
 
-def _is_known(attempt: FormAttempt, name: str, *, is_bare: bool) -> bool:
+def _is_known(attempt: FormReader, name: str, *, is_bare: bool) -> bool:
     spelled = attempt.names.find(name) if is_bare else attempt.names.resolve(name)
     return bool(attempt.form.opener) or spelled is not None
 
 
-def _may_call(attempt: FormAttempt, name: str, *, is_bare: bool) -> bool:
+def _may_call(attempt: FormReader, name: str, *, is_bare: bool) -> bool:
     if attempt.form.body == "builtin" and not name.endswith(".call"):
         return False
     if is_bare and attempt.names.tools is None:
@@ -133,7 +133,7 @@ def _may_call(attempt: FormAttempt, name: str, *, is_bare: bool) -> bool:
     return may_be_unknown or _is_known(attempt, name, is_bare=is_bare)
 
 
-def _seek_last_bracket(attempt: FormAttempt, start: int) -> Reading[bool]:
+def _seek_last_bracket(attempt: FormReader, start: int) -> Reading[bool]:
     """Go to the last bracket before the closer, or stay if there is none.
 
     Strings may contain unescaped quotes.
@@ -214,7 +214,7 @@ def _is_of_type(value: Any, part: Any, schema: Mapping[str, Any]) -> bool:
 
 
 def is_unfinished_call(text: str) -> bool:
-    """Return whether the text is a valid call as far as it goes."""
+    """Return True if the text is a valid call as far as it goes."""
     try:
         _read_call_arguments(LenientJsonReader(text, text.index("(") + 1))
     except IncompleteJson:

@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from ..calls.drafts import CallDraft
 from ..calls.schema import get_properties, get_required
-from .call_sink import Trial
-from .form_attempt import Body, FormAttempt, Header, ParserState
+from .call_sink import TentativeEvents
 from .form_matching import FormMatcher, read_form
+from .form_reader import Body, FormReader, Header, ParserState
 from .json_bodies import read_json_arguments
 from .markers import MarkerSet, marker_set
 from .template import JSON_SLOTS, CallForm, Dialect, MessageFrame
@@ -38,7 +38,7 @@ _MAX_WORD_LENGTH = 40
 _TAG = re.compile(r"</?+[\w:.\-]*+>?+")
 _PEOPLE = frozenset(("assistant", "user", "all", "self"))
 
-Outcome = Literal["calls", "truncated", "text"]
+BareMessageResult = Literal["calls", "truncated", "text"]
 Section = Literal["", "done", "text", "reasoning"]
 """The text after a header; "" if it is no header, "done" if the message was read to its end."""
 
@@ -122,7 +122,7 @@ class _MessageToTool(Struct, frozen=True, eq=False):
         return CallForm(self.dialect, self.frame.header_end, (), "arguments", ends[0], ends)
 
     def is_code(self) -> bool:
-        """Return whether the header says that the message is code."""
+        """Return True if the header says that the message is code."""
         is_code = self.name == "python" or self.header.split()[-1:] == ["code"]
         return is_code and not self.has_prefix
 
@@ -163,7 +163,7 @@ class FramedMessageReader:
         if not is_complete or only_calls or (is_unknown and not opener and is_unexpected):
             return self._give_back()
         buffer.release()
-        self._matcher.charge_rescan()
+        self._matcher.write_if_read_too_often()
         if not at_boundary or (recipient and recipient[1] not in _PEOPLE):
             message = "the header of a message was removed from the text"
             self._state.writer.add_note("control-token", message, header)
@@ -176,7 +176,7 @@ class FramedMessageReader:
         if matcher.is_too_late(call.header):
             return self._give_back()
         start = buffer.held_length()
-        attempt = FormAttempt(self._state, call.form())
+        attempt = FormReader(self._state, call.form())
         body = read_json_arguments(attempt, Header(call.name))
         if (yield from matcher.read_calls(attempt, body)):
             return "done"
@@ -187,7 +187,7 @@ class FramedMessageReader:
             buffer.restore()
             return "done" if matcher.write_truncated_call() else ""
         if call.is_complete:
-            attempt = FormAttempt(self._state, call.form())
+            attempt = FormReader(self._state, call.form())
             body = self._read_other_body(attempt, call)
             if (yield from matcher.read_calls(attempt, body)):
                 return "done"
@@ -196,16 +196,16 @@ class FramedMessageReader:
     def _give_back(self) -> Section:
         """Give back what was read: it is not a message."""
         self._buffer.restore()
-        return "done" if self._matcher.charge_rescan() else ""
+        return "done" if self._matcher.write_if_read_too_often() else ""
 
     def _is_tool(self, call: _MessageToTool) -> bool:
-        """Return whether a header that lacks its channel addresses a tool all the same."""
+        """Return True if a header that lacks its channel addresses a tool all the same."""
         if self._state.names.accepts_any:
             return call.has_prefix
         return self._state.names.find(call.name) is not None
 
     def _is_at_boundary(self) -> bool:
-        """Return whether a message may begin here: on a new line, or where another one ended."""
+        """Return True if a message may begin here: on a new line, or where another one ended."""
         is_line_start = self._state.writer.last_character in ("", "\n")
         return is_line_start or self.boundary == self._buffer.offset
 
@@ -230,7 +230,7 @@ class FramedMessageReader:
                 return None
             yield
 
-    def _read_other_body(self, attempt: FormAttempt, call: _MessageToTool) -> Reading[Body]:
+    def _read_other_body(self, attempt: FormReader, call: _MessageToTool) -> Reading[Body]:
         """Read code, if the header says so and the tool takes nothing else; reject other text."""
         frame, name = call.frame, call.name
         ends = marker_set((*frame.message_ends, *frame.openers))
@@ -256,7 +256,7 @@ class BareMessageReader:
         self._is_truncated = False
         """The text ended inside a body of the current trial."""
 
-    def read(self) -> Reading[Outcome]:
+    def read(self) -> Reading[BareMessageResult]:
         """Try every form that may be the whole message, and a code fence around any other."""
         first = yield from self._buffer.peek()
         may_begin_name = self._state.names.may_begin_with(first)
@@ -277,10 +277,10 @@ class BareMessageReader:
             return (yield from self._run_trial(self._read_fenced_forms()))
         return "text"
 
-    def _run_trial(self, steps: Reading[bool]) -> Reading[Outcome]:
+    def _run_trial(self, steps: Reading[bool]) -> Reading[BareMessageResult]:
         """Run `steps`; write the events if they reach the end, else give the text back."""
         state, buffer = self._state, self._buffer
-        trial = state.writer.trial = Trial()
+        trial = state.writer.trial = TentativeEvents()
         self._is_truncated = is_too_long = False
         buffer.hold()
         try:
@@ -300,7 +300,7 @@ class BareMessageReader:
 
     def _read_calls(self, form: CallForm) -> Reading[Body | None]:
         """Read one form; return its body if it holds nothing but calls."""
-        attempt = FormAttempt(self._state, form, is_truncated=self._is_truncated)
+        attempt = FormReader(self._state, form, is_truncated=self._is_truncated)
         body = yield from attempt.run(read_form(attempt))
         self._is_truncated = attempt.is_truncated
         return body if body.has_calls and not attempt.rejections else None
@@ -382,7 +382,7 @@ class BareMessageReader:
         return False
 
     def _read_end(self, body: Body, closers: tuple[str, ...], wanted: str) -> Reading[bool]:
-        """Return whether only closers and control tokens are left, the last one perhaps cut off."""
+        """Return True if only closers and control tokens are left, the last one perhaps cut off."""
         buffer, closers = self._buffer, (*closers, *self._table.control_tokens)
         is_closed = yield from self._read_closers(closers, wanted)
         if (yield from self._read_stray_end(body)):

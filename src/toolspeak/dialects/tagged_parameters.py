@@ -27,7 +27,7 @@ from ..calls.schema import (
     json_type,
     parse_text_value,
 )
-from .form_attempt import NO_BODY, Body, FormAttempt, Header
+from .form_reader import NO_BODY, Body, FormReader, Header
 from .markers import marker_set
 from .template import (
     CallForm,
@@ -230,7 +230,7 @@ class ParameterScanner:
                 self._place, self.value_start = _OUTSIDE, -1
 
 
-def read_parameters(attempt: FormAttempt, header: Header) -> Reading[Body]:
+def read_parameters(attempt: FormReader, header: Header) -> Reading[Body]:
     """Read parameters to their closer; if it is cut off or missing, to where they must end."""
     buffer, form = attempt.buffer, attempt.form
 
@@ -511,7 +511,7 @@ def _render_param(key: str, value: Any, dialect: Dialect, schema: Mapping[str, A
 
 
 def _ends_at_closer(written: str, dialect: Dialect) -> bool:
-    """Return whether a call that ends with this parameter is found to end there."""
+    """Return True if a call that ends with this parameter is found to end there."""
     form = dialect.forms[0]
     scanner = ParameterScanner(form)
     whole = f"{written}{form.closer}{''.join(form.all_closers[1:])}"

@@ -98,7 +98,7 @@ class TextBuffer:
         return self._held_size + self.position - self._hold_start
 
     def is_held_too_long(self) -> bool:
-        """Return whether a call may not be so long as all that was read since `hold`.
+        """Return True if a call may not be so long as all that was read since `hold`.
 
         Text counts even if it was given back since.
         """
@@ -305,7 +305,7 @@ class TextBuffer:
         return match is not None and "," in match[0]
 
     def is_next(self, literal: str) -> Reading[bool]:
-        """Return whether `literal` comes next, unread."""
+        """Return True if `literal` comes next, unread."""
         while len(self.text) - self.position < len(literal) and not self.is_final:
             if not literal.startswith(self.text[self.position :]):
                 return False

@@ -23,7 +23,7 @@ from typing import Any
 
 from msgspec import Struct, structs, to_builtins
 
-from ..calls.drafts import new_call_id
+from ..calls.ids import new_call_id
 from ..calls.json_values import iter_strings
 from ..dialects import Dialect
 from ..dialects.markers import get_dialect
@@ -45,6 +45,15 @@ from .plan import (
 from .prompt import PromptWriter, foreign_texts
 from .roles import adapt_roles
 
+FALLBACK = "fallback"
+"""The reason of an attempt at another upstream, because the one before has failed."""
+TOOLS_REJECTED = "tools rejected"
+"""The reason of an attempt without native tools, because the upstream rejected them."""
+UNSELECTED_TOOL = "unselected tool"
+"""The reason of an attempt with all tools, because the model called one that was not selected."""
+PREPARATION = "tool selection"
+"""The reason of a side question: the model selects tools, or makes one decision."""
+
 _LETTERS = string.ascii_letters + string.digits
 _MIN_CHARACTERS_PER_TOKEN = 3
 """Used to choose a window: too large is safer than too small."""
@@ -63,7 +72,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """The client's request, with the corrections of earlier attempts."""
     profile: ModelProfile
     plan: Plan
-    tools: OfferedTools
+    offered: OfferedTools
     model_request: Request
     """The request as the model gets it: in prompt mode, plain chat."""
     outgoing: EncodedRequest
@@ -78,8 +87,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
     new_id: Callable[[], str]
     reason: str = ""
     """Why the model is asked again; "" for the first attempt."""
-    is_preparation: bool = False
-    """The reply prepares the request, and the client never sees it."""
+    is_side_question: bool = False
+    """The reply prepares the request; the client never sees it."""
     is_decided: bool = False
     """The calls are known already, so the attempt is not sent."""
 
@@ -93,14 +102,14 @@ class Attempt(Struct, frozen=True, kw_only=True):
         return _dialect_of(self.plan)
 
     @property
-    def is_transparent(self) -> bool:
+    def is_forwardable(self) -> bool:
         """True if client and upstream share API and model name, and no tools are involved."""
         request, profile = self.request, self.profile
         is_same = (request.wire, request.model) == (profile.wire, profile.model)
         return is_same and not involves_tools(request)
 
-    def may_forward(self, frame: Any) -> bool:
-        """Return True if the client asked for this frame of a transparent reply."""
+    def may_forward_frame(self, frame: Any) -> bool:
+        """Return True if the client asked for this frame of a forwarded reply."""
         return self.wire.is_frame_wanted(frame, self.request)
 
 
@@ -112,7 +121,7 @@ def prepare_attempt(
     context: tuple[Message, ...] | None = None,
     prefix: str = "",
     reason: str = "",
-    is_preparation: bool = False,
+    is_side_question: bool = False,
     new_id: Callable[[], str] = new_call_id,
 ) -> Attempt:
     """Write `request` for a model and encode it for its upstream."""
@@ -135,7 +144,7 @@ def prepare_attempt(
         request=request,
         profile=profile,
         plan=plan,
-        tools=tools,
+        offered=tools,
         model_request=model_request,
         outgoing=outgoing,
         data=encode_json(outgoing.body),
@@ -144,7 +153,7 @@ def prepare_attempt(
         prefix=prefix,
         new_id=new_id,
         reason=reason,
-        is_preparation=is_preparation,
+        is_side_question=is_side_question,
     )
 
 
@@ -255,19 +264,19 @@ def _fit_id(identity: str, length: int) -> str:
 # The context window.
 
 
-def fits_context(request: Request, context: int | None) -> bool:
+def fits_context(request: Request, context_window: int | None) -> bool:
     """Return True if the request certainly fits: no token is shorter than a byte."""
     content = to_builtins((request.messages, request.tools or ()))
-    return context is None or len(encode_json(content)) <= context
+    return context_window is None or len(encode_json(content)) <= context_window
 
 
-def choose_context_window(body: Any, max_tokens: int | None, context: int | None) -> int | None:
+def choose_context_window(body: Any, max_tokens: int | None, known: int | None) -> int | None:
     """Return the context window to ask for, in tokens; None if every server's default is enough.
 
     It is a power of two, because a server reloads its model for each different size.
     """
-    if context is not None:
-        return context
+    if known is not None:
+        return known
     reply = min(max_tokens or _REPLY_TOKENS, _REPLY_TOKENS)
     needed = _count_characters(body) // _MIN_CHARACTERS_PER_TOKEN + reply
     window = _DEFAULT_WINDOW

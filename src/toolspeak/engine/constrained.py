@@ -53,8 +53,8 @@ _DECODABLE = re.compile(
 
 def build_response_format(request: Request, offered: OfferedTools) -> ResponseFormat:
     """Return the schema that admits a call to one of the tools, or an answer."""
-    may_answer = request.tool_choice.mode != "required" or not offered.tools
-    branches = [_build_call_schema(tool) for tool in offered.tools]
+    may_answer = request.tool_choice.mode != "required" or not offered.allowed
+    branches = [_build_call_schema(tool) for tool in offered.allowed]
     if may_answer:
         branches.append(_build_answer_schema(request.response_format))
     schema = branches[0] if len(branches) == 1 else {"anyOf": branches}
@@ -121,7 +121,7 @@ class ConstrainedReader:
         return self._state()
 
     @property
-    def in_call(self) -> bool:
+    def is_in_call(self) -> bool:
         """True while a call has started and not ended."""
         return self._state == self._read_call
 

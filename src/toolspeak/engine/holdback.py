@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..calls.drafts import CallKey, call_key
+from ..calls.ids import CallKey, call_key
 from ..events import (
     ArgumentsDelta,
     CallEnd,
@@ -34,7 +34,7 @@ class CallSource(Protocol):
     """The reader that events come from."""
 
     @property
-    def in_call(self) -> bool: ...
+    def is_in_call(self) -> bool: ...
 
 
 class SentState:
@@ -46,11 +46,11 @@ class SentState:
         self.has_started = self.has_text = self.has_calls = False
         self.has_signed_reasoning = False
         """Signed reasoning must come back unchanged: no other reply may follow it."""
-        self.attempt = 0
-        """The index of the attempt that is being read."""
-        self.text_attempt: int | None = None
-        """The attempt that sent the first text."""
-        self._opening: list[Event] = []
+        self.reply_index = 0
+        """How many replies of this model came before the current one."""
+        self.text_reply_index: int | None = None
+        """The index of the reply whose text was sent first."""
+        self._unreleased: list[Event] = []
         """Events before the first content: until it is sent, another upstream may take over."""
 
     def record(self, event: Event) -> None:
@@ -58,7 +58,7 @@ class SentState:
         self.has_started = self.has_started or isinstance(event, Started)
         self.has_calls = self.has_calls or isinstance(event, CallEnd)
         if isinstance(event, TextDelta) and not self.has_text:
-            self.has_text, self.text_attempt = True, self.attempt
+            self.has_text, self.text_reply_index = True, self.reply_index
         is_signed = isinstance(event, ReasoningDelta) and bool(event.signature)
         self.has_signed_reasoning = self.has_signed_reasoning or is_signed
 
@@ -67,14 +67,14 @@ class SentState:
         if self.has_content or not events:
             return events
         failure = [events.pop()] if isinstance(events[-1], Failure) else []
-        self._opening += events
+        self._unreleased += events
         self.has_content = any(map(_is_content, events))
-        return (self.take_opening() if self.has_content else []) + failure
+        return (self.take_unreleased() if self.has_content else []) + failure
 
-    def take_opening(self) -> list[Event]:
+    def take_unreleased(self) -> list[Event]:
         """Return the events that still wait."""
-        opening, self._opening = self._opening, []
-        return opening
+        unreleased, self._unreleased = self._unreleased, []
+        return unreleased
 
 
 def _is_content(event: Event) -> bool:
@@ -91,7 +91,7 @@ class Holdback:
         is_streaming: bool = True,
         has_tools: bool = True,
         is_waiting: bool = False,
-        is_final: bool = False,
+        may_be_replaced: bool = True,
         may_send_text: bool = True,
         repeated_call: CallKey | None = None,
     ) -> None:
@@ -100,12 +100,13 @@ class Holdback:
         """False: nothing passes before the reply is complete."""
         self._is_waiting = is_waiting
         """True: everything waits, for a call or for the end of the reply."""
-        self._is_final = is_final
-        """True: no retry can replace this reply, so nothing has to wait."""
-        self._may_send_text = may_send_text
+        self._may_be_replaced = may_be_replaced
+        """False: no other reply can take the place of this one, so nothing has to wait."""
+        self.may_send_text = may_send_text
+        """False: the client has received the text of an earlier reply."""
         self._repeated_call = repeated_call
         """The call that the loop guard does not let pass again."""
-        self._opening = OpeningDetector() if has_tools and is_streaming else None
+        self._refusal_detector = OpeningDetector() if has_tools and is_streaming else None
         self.events: list[Event] = []
         """All events, except the deltas beyond what is remembered."""
         self._held: list[Event] = []
@@ -128,14 +129,16 @@ class Holdback:
         passed: list[Event] = []
         for event in events:
             self._remember(event)
-            is_held = self._is_waiting or self._held or self._opening or not self._may_send_text
+            is_held = (
+                self._is_waiting or self._held or self._refusal_detector or not self.may_send_text
+            )
             if type(event) is TextDelta and not is_held and self._sent.has_text:
                 # The fast path: text follows text that was sent.
                 passed.append(event)
             else:
                 passed += self._record(self._pass_or_hold(event))
         may_flush = self._held and self._repeated_call is None and not self._is_waiting
-        if may_flush and source is not None and source.in_call:
+        if may_flush and source is not None and source.is_in_call:
             passed += self._record(self._flush())
         return passed
 
@@ -154,7 +157,7 @@ class Holdback:
 
     def _remember(self, event: Event) -> None:
         self._characters += len(event.text) if isinstance(event, (TextDelta, ReasoningDelta)) else 0
-        is_remembered = self._characters <= _MAX_REMEMBERED or not self._may_send_text
+        is_remembered = self._characters <= _MAX_REMEMBERED or not self.may_send_text
         if is_remembered or not isinstance(event, _DELTAS):
             self.events.append(event)
 
@@ -170,21 +173,21 @@ class Holdback:
                 return [*self._flush(), event] if was_sent else [event]
             case Started() if self._sent.has_started:
                 return []
-            case TextDelta() if not self._may_send_text:
+            case TextDelta() if not self.may_send_text:
                 return []
             case CallStart() if self._repeated_call is None:
                 return [*self._flush(), event]
             case CallEnd() if self._is_waiting and not self._is_repeated(event):
                 return [*self._flush(), event]
-            case _ if self._is_final or self._sent.has_signed_reasoning:
+            case _ if not self._may_be_replaced or self._sent.has_signed_reasoning:
                 pass
             case CallRejected() | CallStart():
                 self._is_waiting = True
             case Note("truncated") | Note("not-a-call"):
                 # The block's text follows this note.
                 self._is_waiting = not self._sent.has_text or event.code == "truncated"
-            case TextDelta() if self._opening and not self._is_waiting:
-                return self._hold_opening(event, self._opening)
+            case TextDelta() if self._refusal_detector and not self._is_waiting:
+                return self._hold_opening(event, self._refusal_detector)
             case _:
                 pass
         if self._is_waiting or self._held:
@@ -208,6 +211,6 @@ class Holdback:
         return call_key(event.call.name, event.call.arguments) == self._repeated_call
 
     def _flush(self) -> list[Event]:
-        self._is_waiting, self._opening = False, None
+        self._is_waiting, self._refusal_detector = False, None
         held, self._held = self._held, []
         return held

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ..calls.drafts import new_call_id
+from ..calls.ids import new_call_id
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event
 from ..security.escaping import NO_ESCAPER
 from ..security.message_origin import last_user_text
@@ -79,7 +79,9 @@ class Led:
             sampling={"temperature": 0.0},
         )
         plan = Plan("native", reasons=(_DECISION,))
-        return prepare_attempt(request, self._target, plan, reason=PREPARATION, is_preparation=True)
+        return prepare_attempt(
+            request, self._target, plan, reason=PREPARATION, is_side_question=True
+        )
 
     def hear(self, text: str) -> bool:
         """What the model has decided; False if that cannot be used."""
@@ -109,9 +111,9 @@ class Led:
         """Results are there to be told of, unless a call is required."""
         request = self._request
         must = request.tool_choice.mode == "required"
-        if not self._offered.tools or (_brings_results(request.messages) and not must):
+        if not self._offered.allowed or (_brings_results(request.messages) and not must):
             return None
-        return Guide(last_user_text(request.messages), self._offered.tools, must=must)
+        return Guide(last_user_text(request.messages), self._offered.allowed, must=must)
 
     def _answer(self) -> Attempt:
         """The request without its tools, of which nothing comes but words."""

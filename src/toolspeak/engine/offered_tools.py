@@ -26,14 +26,14 @@ class OfferedTools:
         choice = request.tool_choice
         declared = self._declared = request.tools or ()
         self._names, self.all = _rename_tools(declared)
-        self.tools: tuple[Tool, ...] = self.all
+        self.allowed: tuple[Tool, ...] = self.all
         """The tools that `tool_choice` allows; `all` are those of the request."""
         if choice.mode == "none":
-            self.tools = ()
+            self.allowed = ()
         elif choice.names:
             chosen = [tool for tool in declared if tool.name in choice.names]
-            allowed = {self._names.to_wire(tool.name, tool.namespace) for tool in chosen}
-            self.tools = tuple(tool for tool in self.all if tool.name in allowed)
+            names = {self._names.to_wire(tool.name, tool.namespace) for tool in chosen}
+            self.allowed = tuple(tool for tool in self.all if tool.name in names)
         self.has_hosted_tools = bool(request.extra.get(HOSTED_TOOLS))
         """The upstream's API runs further tools itself."""
 
@@ -56,7 +56,7 @@ class OfferedTools:
     @property
     def toolset(self) -> Toolset:
         """The tools that may be called, with their validators."""
-        return _toolset(self.tools)
+        return _toolset(self.allowed)
 
     def notes(self) -> tuple[Note, ...]:
         """Return a note for every property of the tools that a prompt cannot carry."""

@@ -10,8 +10,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ..calls.drafts import CallKey, call_key
+from ..calls.ids import CallKey, call_key
 from ..calls.json_values import strip_code_fence
+from ..calls.resolution import MAX_QUOTE
 from ..calls.schema import get_validator
 from ..dialects import Parser
 from ..events import fold
@@ -68,7 +69,7 @@ _REJECTION_OUTCOMES: dict[str, OutcomeKind] = {
 }
 """The outcomes of rejected blocks that were meant as calls. Other rejections are examples, echoes
 and the like. The first kind that a reply has is its outcome."""
-_SHOWN = 60
+_COMPARED_CHARACTERS = 60
 _BODY_START = re.compile(r"[>\])=]\s*[{\[<\"]")
 """The start of a call's body after its opening marker."""
 
@@ -96,14 +97,14 @@ def classify_reply(
     if any(not isinstance(part, (Text, Reasoning)) for part in reply.parts):
         # Images, and what an API does by itself: hosted tools count as calls.
         return Outcome("calls" if offered.has_hosted_tools else "answer")
-    if offered.tools:
-        if outcome := _classify_blocks(reply, offered.tools):
+    if offered.allowed:
+        if outcome := _classify_blocks(reply, offered.allowed):
             return outcome
         if request.tool_choice.mode == "required":
             return Outcome("missing-call")
     if not reply.text.strip():
         return Outcome("answer" if _is_complete_without_text(reply) else "empty")
-    return Outcome(_classify_text(reply, request, offered.tools))
+    return Outcome(_classify_text(reply, request, offered.allowed))
 
 
 def _classify_blocks(reply: Reply, tools: Sequence[Tool]) -> Outcome | None:
@@ -136,7 +137,7 @@ def _classify_text(reply: Reply, request: Request, tools: tuple[Tool, ...]) -> O
 
 def _is_quoted_data(rejection: Rejection, text: str) -> bool:
     """Return True if a malformed block names no tool and follows other text."""
-    begins = text.lstrip().startswith(rejection.raw.strip()[:_SHOWN])
+    begins = text.lstrip().startswith(rejection.raw.strip()[:_COMPARED_CHARACTERS])
     return rejection.code == "malformed" and not rejection.name and not begins
 
 
@@ -144,7 +145,7 @@ def _find_unparsed_calls(reply: Reply, tools: Sequence[Tool]) -> Iterable[Reject
     """Find what only looks like a call: the reply begins with it, or ends inside it."""
     for note in reply.notes:
         if note.code == "truncated" and note.where and is_truncated(note, reply.stop_reason):
-            begins = reply.text.rfind(note.where[:_SHOWN])
+            begins = reply.text.rfind(note.where[:_COMPARED_CHARACTERS])
             raw = reply.text[max(0, begins) :]
             # Truncated JSON that names no tool may be anything.
             if raw.lstrip()[:1] not in "{[" or any(tool.name in raw for tool in tools):
@@ -162,7 +163,9 @@ def _find_bare_call(text: str, tools: Sequence[Tool]) -> Iterable[Rejection]:
         return ()
     parser = Parser(dialect="raw-json", tools=tools)
     rejected = fold([*parser.feed(text), *parser.finish()]).rejected
-    return (one for one in rejected if one.code == "invalid-arguments" and one.raw == text)
+    return (
+        one for one in rejected if one.code == "invalid-arguments" and one.raw == text[:MAX_QUOTE]
+    )
 
 
 def is_truncated(note: Note, stop_reason: str | None = None) -> bool:
@@ -207,8 +210,7 @@ def find_repeated_call(
     calls: dict[str, CallKey] = {}
     last: tuple[CallKey, object] | None = None
     count = 0
-    is_counted = False
-    """The turn's call was counted: the same call twice in one turn is one attempt."""
+    is_counted = False  # The same call twice in one turn counts once.
     for message in messages:
         for part in message.parts:
             if isinstance(part, ToolCall):

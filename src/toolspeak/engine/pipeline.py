@@ -30,12 +30,12 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from ..calls.drafts import CallKey
+from ..calls.ids import CallKey
 from ..errors import UpstreamError
 from ..events import Event, Finish, TextDelta, fold
 from ..notes import NOTES
 from ..types import Failure, Note, Reply, Request, Usage
-from .attempt import Attempt, fits_context, note_truncated_prompt
+from .attempt import FALLBACK, Attempt, fits_context, note_truncated_prompt
 from .holdback import Holdback, SentState
 from .led import Led
 from .outcome import (
@@ -48,9 +48,7 @@ from .outcome import (
 )
 from .plan import ModelProfile, plan_request
 from .recovery import (
-    FALLBACK,
     RECOVERY_STEPS,
-    UNSELECTED_TOOL,
     Recovery,
     rejects_all_tools,
 )
@@ -58,14 +56,14 @@ from .reply_reader import ReplyReader
 from .tool_selection import needs_tool_selection, prepare_tool_selection, select_tools
 
 _Result = TypeVar("_Result")
-Steps = Generator[Attempt, None, _Result]
+Attempts = Generator[Attempt, None, _Result]
 """Yields attempts for the caller to send, unless `is_decided`. If one fails, the caller throws
-`UpstreamError`."""
+`UpstreamError` into it."""
 _FALLBACK_FAILURES = frozenset({"upstream", "timeout", "overloaded", "rate_limit"})
 """Failures after which the next upstream is asked."""
 _BUSY_FAILURES = frozenset({"timeout", "overloaded", "rate_limit"})
 """Failures of a side question after which the request itself would fail, too."""
-_HAS_CALLS = frozenset[OutcomeKind]({"calls", "repeated-call"})
+_CALL_OUTCOMES = frozenset[OutcomeKind]({"calls", "repeated-call"})
 
 
 class Pipeline:
@@ -86,15 +84,26 @@ class Pipeline:
         """The last reply of a model."""
         self._reply_events: list[Event] = []
         self.outcome: Outcome | None = None
-        """The outcome of `reply`; None if it answered a side question."""
+        """The outcome of `reply`; None if it answered a side question or called a tool that was not
+        selected."""
         self.attempt: Attempt | None = None
         """The last attempt."""
         self._profiles = profiles
         self._must_call = request.tool_choice.mode == "required"
+        # For the current model; see `_begin` and `_serve`.
+        self.profile: ModelProfile
+        self.recovery: Recovery
+        self._sent: SentState
+        self._first_reply: list[Event]
+        """The part of the first reply that was not sent: it is used if no retry is better."""
+        self._repeated_call: CallKey | None
+        # For the current attempt; see `_ask`.
+        self.reader: ReplyReader
+        self._holdback: Holdback
 
-    # The story.
+    # From the first attempt to the end of the reply.
 
-    def run(self) -> Steps[list[Event]]:
+    def run(self) -> Attempts[list[Event]]:
         """Yield the attempts to send; return the events that end the reply, `Finish` last.
 
         Raises `UpstreamError` if no upstream has given a usable reply.
@@ -104,7 +113,7 @@ class Pipeline:
             self._begin(profile)
             try:
                 rest = yield from self._serve(profile, reason)
-                return [*self._sent.take_opening(), *rest]
+                return [*self._sent.take_unreleased(), *rest]
             except UpstreamError as problem:
                 self.failures.append((profile.upstream, problem.failure))
                 is_last = profile is self._profiles[-1]
@@ -117,15 +126,14 @@ class Pipeline:
         self.profile = profile
         self.notes = []
         self._sent = SentState()
-        self._first_reply: list[Event] = []
-        """The part of the first reply that was not sent: it is used if no retry is better."""
-        self._repeated_call: CallKey | None = None
+        self._first_reply = []
+        self._repeated_call = None
         if profile.max_repeats:
             self._repeated_call = find_repeated_call(
                 self.request.messages, profile.max_repeats, profile.polling_tools
             )
 
-    def _serve(self, profile: ModelProfile, reason: str) -> Steps[list[Event]]:
+    def _serve(self, profile: ModelProfile, reason: str) -> Attempts[list[Event]]:
         """Ask one model until its reply is usable or no recovery step is left."""
         plan = plan_request(self.request, profile)
         recovery = self.recovery = Recovery(self.request, profile, plan, reason)
@@ -136,14 +144,14 @@ class Pipeline:
                 return calls
         if attempt is None:
             recovery.use_request((yield from self._select_tools(profile)))
-            attempt = recovery.prepare_next(self.request.messages)
+            attempt = recovery.prepare_next()
         while True:
             rest = yield from self._try(attempt)
             if rest is not None:
                 return rest
-            attempt = recovery.prepare_next(self.request.messages)
+            attempt = recovery.prepare_next()
 
-    def _try(self, attempt: Attempt) -> Steps[list[Event] | None]:
+    def _try(self, attempt: Attempt) -> Attempts[list[Event] | None]:
         """Send an attempt; return the rest of the reply, or None if the model is asked again."""
         try:
             reply = yield from self._ask(attempt, self._open_holdback(attempt))
@@ -151,7 +159,7 @@ class Pipeline:
             return self._after_failure(attempt, problem)
         return self._after_reply(attempt, reply)
 
-    def _ask(self, attempt: Attempt, holdback: Holdback) -> Steps[Reply]:
+    def _ask(self, attempt: Attempt, holdback: Holdback) -> Attempts[Reply]:
         """Yield an attempt, and return its reply: the caller feeds it before it resumes."""
         self.attempt = attempt
         self._holdback = holdback
@@ -167,9 +175,8 @@ class Pipeline:
 
     def _after_reply(self, attempt: Attempt, reply: Reply) -> list[Event] | None:
         """Return the rest of the reply; None if the model is asked again."""
-        outcome = classify_reply(reply, self.recovery.request, attempt.tools, self._repeated_call)
-        if self._calls_unselected_tool(outcome):
-            self.recovery.use_request(self.request, UNSELECTED_TOOL)
+        outcome = classify_reply(reply, self.recovery.request, attempt.offered, self._repeated_call)
+        if self.recovery.restores_tools(outcome, self._sent):
             return None
         self.outcome = outcome
         note = self.recovery.plan_retry(outcome, reply, attempt, self._sent)
@@ -178,23 +185,22 @@ class Pipeline:
         self.notes.append(note)
         is_first_reply = len(self.recovery.outcomes) == 1
         if is_first_reply:
-            self._first_reply = [*self._holdback.take_rest(), self._holdback.finish_event]
+            rest = self._holdback.take_rest()
+            self._first_reply = [*rest, self._holdback.finish_event]
         return None
 
     def _after_failure(self, attempt: Attempt, problem: UpstreamError) -> list[Event] | None:
         """Return the rest of the reply; None if the model is asked again; else raise."""
-        if self._can_use_first_reply:
-            return self._end(self._first_reply)
-        if self._sent.has_content:
-            # Nothing can replace what the client has received.
+        if self._can_use_first_reply or self._sent.has_content:
             self.failures.append((attempt.profile.upstream, problem.failure))
-            return [problem.failure]
+            # Nothing can replace what the client has received.
+            return self._end(self._first_reply) if self._can_use_first_reply else [problem.failure]
         if self.recovery.plan_without_native_tools(attempt, problem):
             return None
         if problem.failure.kind in _FALLBACK_FAILURES:
             raise problem
         # The rejection of the tools explains more than the failure of the attempt without them.
-        raise self.recovery.tools_rejected or problem
+        raise self.recovery.tools_error or problem
 
     # What the caller does while an attempt is under way.
 
@@ -203,20 +209,20 @@ class Pipeline:
         return self._sent.release(self._holdback.feed(events, self.reader))
 
     @property
-    def has_content(self) -> bool:
+    def has_sent_content(self) -> bool:
         """True once the client has been sent something of the reply."""
         return self._sent.has_content
 
     # Before the request itself.
 
-    def _select_tools(self, profile: ModelProfile) -> Steps[Request]:
+    def _select_tools(self, profile: ModelProfile) -> Attempts[Request]:
         """Have the model select the tools it needs, if there are very many."""
         if not needs_tool_selection(self.request, profile):
             return self.request
-        reply = yield from self._ask_aside(prepare_tool_selection(self.request, profile))
+        reply = yield from self._ask_side_question(prepare_tool_selection(self.request, profile))
         return select_tools(self.request, reply.text) if reply else self.request
 
-    def _ask_aside(self, attempt: Attempt) -> Steps[Reply | None]:
+    def _ask_side_question(self, attempt: Attempt) -> Attempts[Reply | None]:
         """Ask a side question, whose reply the client never sees; None if it is rejected."""
         try:
             return (yield from self._ask(attempt, Holdback(self._sent, is_streaming=False)))
@@ -225,14 +231,16 @@ class Pipeline:
                 raise
             return None
 
-    def _ask_small_model(self, profile: ModelProfile) -> Steps[tuple[list[Event], Attempt | None]]:
+    def _ask_small_model(
+        self, profile: ModelProfile
+    ) -> Attempts[tuple[list[Event], Attempt | None]]:
         """Ask a small model for one decision at a time; return its calls, or the next attempt."""
         if not fits_context(self.request, profile.capabilities.context):
             # Send it whole, so that the upstream can reject it as too long.
             return [], None
         led = Led(self.request, profile)
         while led.is_asking:
-            reply = yield from self._ask_aside(led.prepare_next())
+            reply = yield from self._ask_side_question(led.prepare_next())
             if reply is None or not led.hear(reply.text):
                 return [], None
         calls = led.calls()
@@ -246,20 +254,12 @@ class Pipeline:
         yield self.attempt
         return rest, None
 
-    def _calls_unselected_tool(self, outcome: Outcome) -> bool:
-        """Return True if the model called a tool that exists but was not selected."""
-        selected, declared = self.recovery.request.tools or (), self.request.tools or ()
-        if outcome.kind != "unknown-tool" or self._sent.has_text or len(selected) == len(declared):
-            return False
-        return any(one.name == tool.name for one in outcome.rejected for tool in declared)
-
     # The end of the reply.
 
     def _open_holdback(self, attempt: Attempt) -> Holdback:
-        has_tools = bool(attempt.tools.tools)
+        has_tools = bool(attempt.offered.allowed)
         outcomes = self.recovery.outcomes
-        self._sent.attempt = len(outcomes)
-        self._may_send_text = not outcomes or not self._sent.has_text
+        self._sent.reply_index = len(outcomes)
         # An answer in a format that the upstream is not told of is checked before it is sent.
         is_format_checked = (
             self.request.response_format is not None and attempt.plan.mode != "native"
@@ -270,27 +270,27 @@ class Pipeline:
             is_streaming=self.is_streaming,
             has_tools=has_tools,
             is_waiting=is_waiting or self.recovery.is_reformatting,
-            is_final=not outcomes and not (attempt.profile.retries and has_tools),
-            may_send_text=self._may_send_text,
+            may_be_replaced=bool(outcomes or (attempt.profile.retries and has_tools)),
+            may_send_text=not outcomes or not self._sent.has_text,
             repeated_call=self._repeated_call,
         )
 
     @property
     def _can_use_first_reply(self) -> bool:
         """True if the first reply can still be sent, and has a call if one is required."""
-        is_other_sent = self._sent.has_text and self._sent.text_attempt != 0
+        is_other_sent = self._sent.has_text and self._sent.text_reply_index != 0
         if not self._first_reply or self._sent.has_calls or is_other_sent:
             return False
-        return not self._must_call or self.recovery.outcomes[0].kind in _HAS_CALLS
+        return not self._must_call or self.recovery.outcomes[0].kind in _CALL_OUTCOMES
 
     def _finish(self, outcome: Outcome, reply: Reply, attempt: Attempt) -> list[Event]:
         """Return the rest of a reply after which nothing is left to try."""
         if outcome.kind in RECOVERY_STEPS and self._can_use_first_reply:
             return self._end(self._first_reply)
-        if self._must_call and outcome.kind not in _HAS_CALLS and attempt.tools.tools:
+        if self._must_call and outcome.kind not in _CALL_OUTCOMES and attempt.offered.allowed:
             raise _no_call_error(outcome)
         rest = self._unwrap_format(self._holdback.take_rest())
-        if not self._may_send_text and (text := reply.text.strip()):
+        if not self._holdback.may_send_text and (text := reply.text.strip()):
             if outcome.kind == "calls":
                 self.notes.append(Note("dropped-text", NOTES["dropped-text"]))
             elif outcome.kind not in RECOVERY_STEPS:
@@ -324,10 +324,10 @@ class Pipeline:
 
     # What the request has shown about the model.
 
-    def observe(self, reply: Reply) -> Observation | None:
+    def find_mode_evidence(self, reply: Reply) -> ModeEvidence | None:
         """Return what the final reply shows about how the model calls tools."""
         is_native = self.profile.mode == "auto" and self.recovery.plan.mode == "native"
-        problem = self.recovery.tools_rejected
+        problem = self.recovery.tools_error
         lacks_tools = (
             problem is not None
             and bool(self.request.tools)
@@ -337,10 +337,10 @@ class Pipeline:
         if not (is_native and reply.calls) and not lacks_tools:
             return None
         is_text_call = any(call.raw for call in reply.calls) if is_native and reply.calls else None
-        return Observation(self.profile.upstream, self.profile.model, lacks_tools, is_text_call)
+        return ModeEvidence(self.profile.upstream, self.profile.model, lacks_tools, is_text_call)
 
 
-class Observation(Struct, frozen=True):
+class ModeEvidence(Struct, frozen=True):
     """Evidence from one request about a model whose mode is not configured."""
 
     upstream: str

@@ -4,8 +4,8 @@
     prompt         the tools are described in the prompt; calls are read from the reply's text
     constrained    a JSON schema admits only valid calls or an answer
 
-A plan is a printable value with the reasons for it. `recovery` changes it after a fault, `attempt`
-if the dialect cannot represent the tools or the history.
+A `Plan` (types.py) is a printable value with the reasons for it. `recovery` changes it after a
+fault, `attempt` if the dialect cannot represent the tools or the history.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def augment_system_prompt(
         (tool.name, tool.description, tool.parameters, tool.freeform) for tool in declared
     )
     instructions = _write_instructions(encode_json(shown), chosen, compact, examples, budget)
-    parts = ((base or "").strip() and base, instructions)
+    parts = (base if base and base.strip() else "", instructions)
     return "\n\n".join(part for part in parts if part)
 
 
@@ -169,7 +169,7 @@ class PromptWriter:
             turns = list(merge_roles([Message("user", (Text(system),)), *turns]))
         elif system:
             turns = [Message("system", (Text(system),)), *turns]
-        keeps_format = not self._tools.tools and not self._dialect.answer_template
+        keeps_format = not self._tools.allowed and not self._dialect.answer_template
         return structs.replace(
             request,
             messages=tuple(turns),
@@ -182,7 +182,8 @@ class PromptWriter:
         )
 
     def notes(self) -> tuple[Note, ...]:
-        """Return a note for everything that plain chat cannot carry. Wires note their settings."""
+        """Return a note for everything that plain chat cannot carry. The wire adds those for
+        settings."""
         losses = LossLog(PROMPT_NAME, "")
         losses.carry(_split_fields(self._request.extra)[1], "$")
         messages = self._request.messages
@@ -199,12 +200,12 @@ class PromptWriter:
     def _stop_sequences(self) -> tuple[str, ...]:
         """Return the stop sequences, with the one that keeps the model from inventing a result."""
         stop, end = self._request.stop, self._dialect.turn_end_closer
-        return (*stop, end) if end and self._tools.tools and len(stop) < _MAX_STOPS else stop
+        return (*stop, end) if end and self._tools.allowed and len(stop) < _MAX_STOPS else stop
 
     def _write_system(self, profile: ModelProfile, *, examples: bool) -> str:
         messages = self._request.messages
         base = "\n\n".join(_iter_texts(messages[: count_leading_instructions(messages)]))
-        tools = self._tools.tools
+        tools = self._tools.allowed
         if not tools:
             return base
         system = augment_system_prompt(

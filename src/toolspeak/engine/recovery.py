@@ -32,11 +32,11 @@ from ..types import (
     ToolCall,
     ToolChoice,
 )
-from .attempt import Attempt, prepare_attempt
+from .attempt import TOOLS_REJECTED, UNSELECTED_TOOL, Attempt, prepare_attempt
 from .holdback import SentState
 from .offered_tools import OfferedTools
 from .outcome import OUTCOMES, Outcome, OutcomeKind
-from .plan import ModelProfile, involves_tools, plan_request, plan_with_mode
+from .plan import ModelProfile, involves_tools, plan_with_mode
 
 Step = Literal["correct", "continue", "constrain", "prompt", "reformat"]
 STEPS: dict[Step, str] = {
@@ -58,12 +58,6 @@ RECOVERY_STEPS: dict[OutcomeKind, tuple[Step, ...]] = {
     "empty": ("correct", "correct"),
 }
 """The steps for each outcome that is a fault, in order. Other outcomes need no recovery."""
-FALLBACK = "fallback"
-"""The reason of an attempt at another upstream, because the one before has failed."""
-TOOLS_REJECTED = "tools rejected"
-"""The reason of an attempt without native tools, because the upstream rejected them."""
-UNSELECTED_TOOL = "unselected tool"
-"""The reason of an attempt with all tools, because the model called one that was not selected."""
 
 
 class Recovery:
@@ -72,25 +66,27 @@ class Recovery:
     def __init__(self, request: Request, profile: ModelProfile, plan: Plan, reason: str) -> None:
         self.request = request
         """The client's request, with the tools that were selected for it."""
+        self._declared_tools = request.tools or ()
         self.profile = profile
         self.plan = plan
         self.outcomes: list[Outcome] = []
         self.is_reformatting = False
-        self.tools_rejected: UpstreamError | None = None
+        self.tools_error: UpstreamError | None = None
         """The upstream's error when it rejected native tools."""
         self._reason = reason
         self._next_request = request
         self._prefix = ""
-        self._steps_taken: dict[OutcomeKind, int] = {}
+        self._next_steps: dict[OutcomeKind, int] = {}
+        """For each outcome, the index of the step to try next."""
 
-    def prepare_next(self, context: tuple[Message, ...]) -> Attempt:
-        """Return the next attempt. `context` holds only the client's messages: corrections quote
-        the model."""
+    def prepare_next(self) -> Attempt:
+        """Return the next attempt."""
         return prepare_attempt(
             self._next_request,
             self.profile,
             self.plan,
-            context=context,
+            # Without the corrections, which quote the model.
+            context=self.request.messages,
             prefix=self._prefix,
             reason=self._reason,
         )
@@ -107,7 +103,7 @@ class Recovery:
     def plan_retry(
         self, outcome: Outcome, reply: Reply, attempt: Attempt, sent: SentState
     ) -> Note | None:
-        """Prepare the next attempt and return a note about it; None if there is none."""
+        """Choose a step for the next attempt and return a note about it; None if none is left."""
         self.outcomes.append(outcome)
         step = self._choose_step(outcome, attempt, sent)
         if step is None:
@@ -119,12 +115,12 @@ class Recovery:
 
     def _choose_step(self, outcome: Outcome, attempt: Attempt, sent: SentState) -> Step | None:
         is_exhausted = len(self.outcomes) > self.profile.retries
-        if is_exhausted or sent.has_signed_reasoning or not attempt.tools.tools:
+        if is_exhausted or sent.has_signed_reasoning or not attempt.offered.allowed:
             return None
         steps = RECOVERY_STEPS.get(outcome.kind, ())
-        for index in range(self._steps_taken.get(outcome.kind, 0), len(steps)):
+        for index in range(self._next_steps.get(outcome.kind, 0), len(steps)):
             if self._can_take(steps[index], outcome, sent):
-                self._steps_taken[outcome.kind] = index + 1
+                self._next_steps[outcome.kind] = index + 1
                 return steps[index]
         return None
 
@@ -157,11 +153,11 @@ class Recovery:
                 self._prefix = outcome.rejected[-1].raw
                 self._add_turn(reply, CONTINUE)
             case "correct":
-                taken = RECOVERY_STEPS[outcome.kind][: self._steps_taken[outcome.kind] - 1]
+                taken = RECOVERY_STEPS[outcome.kind][: self._next_steps[outcome.kind] - 1]
                 dialect = None if self.plan.mode == "native" else attempt.dialect
                 is_second = "correct" in taken
                 self._add_turn(
-                    reply, write_correction(outcome, attempt.tools, dialect, is_second=is_second)
+                    reply, write_correction(outcome, attempt.offered, dialect, is_second=is_second)
                 )
 
     def _add_turn(self, reply: Reply, correction: str) -> None:
@@ -173,16 +169,26 @@ class Recovery:
         messages = (*self.request.messages, *turn)
         self._next_request = structs.replace(self.request, messages=messages)
 
+    def restores_tools(self, outcome: Outcome, sent: SentState) -> bool:
+        """Offer all tools again if the model called one that exists but was not selected."""
+        selected, declared = self.request.tools or (), self._declared_tools
+        if outcome.kind != "unknown-tool" or sent.has_text or len(selected) == len(declared):
+            return False
+        if not any(one.name == tool.name for one in outcome.rejected for tool in declared):
+            return False
+        self.use_request(structs.replace(self.request, tools=declared), UNSELECTED_TOOL)
+        return True
+
     # After a failure of the upstream.
 
     def plan_without_native_tools(self, attempt: Attempt, problem: UpstreamError) -> bool:
         """Move the tools into the prompt if the upstream has rejected them, once."""
-        is_first = self.tools_rejected is None and self.profile.mode == "auto"
+        is_first = self.tools_error is None and self.profile.mode == "auto"
         if not is_first or not is_tool_rejection(attempt, problem.failure):
             return False
-        self.tools_rejected = problem
+        self.tools_error = problem
         self._reason = TOOLS_REJECTED
-        self.plan = plan_request(self.request, structs.replace(self.profile, learned_mode="prompt"))
+        self.plan = plan_with_mode(self.profile, "prompt", "the upstream rejected native tools")
         return True
 
 
@@ -198,7 +204,8 @@ _ABOUT_THESE_TOOLS = re.compile(
     re.I,
 )
 """Error texts about the tools or calls of one request: others may be accepted."""
-_REJECTION_STATUSES = frozenset({400, 404, 405, 415, 422, 500, 501})
+REJECTION_STATUSES = frozenset({400, 404, 405, 415, 422, 500, 501})
+"""Statuses of requests that an upstream does not support. Other failures say nothing about it."""
 
 
 def is_tool_rejection(attempt: Attempt, failure: Failure) -> bool:
@@ -212,7 +219,7 @@ def rejects_tools(failure: Failure) -> bool:
     if failure.kind == "context_length":
         return False
     text = f"{failure.message} {failure.param or ''} {failure.code or ''}"
-    return failure.status in _REJECTION_STATUSES and _ABOUT_TOOLS.search(text) is not None
+    return failure.status in REJECTION_STATUSES and _ABOUT_TOOLS.search(text) is not None
 
 
 def rejects_all_tools(failure: Failure) -> bool:
@@ -260,7 +267,7 @@ CONTINUE = "Continue exactly where you stopped. Do not repeat or explain anythin
 _NO_PROSE = "Do not explain anything."
 _CALL_ONLY = "Write only the call."
 _CALL_FORM = "Write only the call, in this form, with your own values:\n{form}"
-_ANSWER_ALLOWED = frozenset[OutcomeKind]({"repeated-call", "empty"})
+_ANSWERABLE_OUTCOMES = frozenset[OutcomeKind]({"repeated-call", "empty"})
 """Outcomes after which the model may also answer in text."""
 _MAX_PROBLEMS = 5
 _MAX_SCHEMA_LENGTH = 1500
@@ -273,18 +280,18 @@ def write_correction(
 
     It shows the form of a call in `dialect`; None means that the API has structured calls.
     """
-    rejected_tools = _find_rejected_tools(outcome.rejected, offered.tools)
+    rejected_tools = _find_rejected_tools(outcome.rejected, offered.allowed)
     message = CORRECTIONS[outcome.kind][is_second].format(
         problems=" ".join(_list_problems(outcome.rejected)),
-        tools=", ".join(tool.name for tool in offered.tools),
+        tools=", ".join(tool.name for tool in offered.allowed),
         schemas=_list_schemas(rejected_tools),
     )
-    if outcome.kind in _ANSWER_ALLOWED:
+    if outcome.kind in _ANSWERABLE_OUTCOMES:
         return message
     lines = [message, _NO_PROSE] if is_second else [message]
     if dialect:
         tool = rejected_tools[0] if rejected_tools else None
-        lines.append(_CALL_FORM.format(form=_render_form(tool, offered.tools, dialect)))
+        lines.append(_CALL_FORM.format(form=_render_form(tool, offered.allowed, dialect)))
     elif is_second:
         lines.append(_CALL_ONLY)
     return "\n".join(lines)

@@ -49,31 +49,31 @@ class ReplyReader:
             attempt.wire,
             attempt.outgoing.names,
             new_id=attempt.new_id,
-            can_forward=attempt.may_forward if attempt.is_transparent else None,
+            can_forward=attempt.may_forward_frame if attempt.is_forwardable else None,
         )
         self._extractor = CallExtractor(
             attempt.request,
-            attempt.tools,
+            attempt.offered,
             attempt.escaper,
-            _text_readers(attempt),
+            _make_text_reader_factory(attempt),
             attempt.new_id,
         )
         self.parse_body = attempt.wire.parse_reply_body
         """Decodes the body of a whole reply for `read_whole`."""
         self.decoded: list[Event] = []
         """The last chunk's events as the wire decoded them, before calls are extracted."""
-        self.frames = 0
+        self.frame_count = 0
         """Frames received so far; comments and white space are none."""
         self.is_complete = False
         """The reply is complete, even if its stream has not ended."""
 
     @property
-    def in_call(self) -> bool:
+    def is_in_call(self) -> bool:
         """True while a call has started and not ended."""
-        return self._decoder.is_in_call or self._extractor.in_call
+        return self._decoder.is_in_call or self._extractor.is_in_call
 
     @property
-    def has_content(self) -> bool:
+    def has_chunk_content(self) -> bool:
         """True if the last chunk held content, even if it is not released yet."""
         return not _CONTENT.isdisjoint(map(type, self.decoded))
 
@@ -81,14 +81,14 @@ class ReplyReader:
         """Read the next chunk of a stream."""
         decoder = self._decoder
         self.decoded = events = decoder.feed(data)
-        self.frames, self.is_complete = decoder.frame_count, decoder.is_complete
+        self.frame_count, self.is_complete = decoder.frame_count, decoder.is_complete
         return self._extractor.feed(events)
 
     def finish(self) -> list[Event]:
         """Read the end of a stream."""
         decoder = self._decoder
         self.decoded = events = decoder.finish()
-        self.frames, self.is_complete = decoder.frame_count, decoder.is_complete
+        self.frame_count, self.is_complete = decoder.frame_count, decoder.is_complete
         return self._extractor.feed(events)
 
     def read_whole(self, value: Any) -> list[Event]:
@@ -100,8 +100,8 @@ class ReplyReader:
         """Read a reply that needs no decoding."""
         return self._extractor.feed(events)
 
-    def take_unchanged(self) -> bytes:
-        """Return the frames since the last call that a client may get unchanged."""
+    def take_forwarded(self) -> bytes:
+        """Return the frames since the last call that are forwarded to the client."""
         frames, self._decoder.forwarded = self._decoder.forwarded, []
         return b"".join(frames)
 
@@ -114,12 +114,12 @@ class TextReader(Protocol):
     def finish(self) -> Iterable[Event]: ...
 
     @property
-    def in_call(self) -> bool: ...
+    def is_in_call(self) -> bool: ...
 
 
-def _text_readers(attempt: Attempt) -> Callable[[], TextReader] | None:
+def _make_text_reader_factory(attempt: Attempt) -> Callable[[], TextReader] | None:
     """Return a factory of readers for the reply's texts; None if no text can hold a call."""
-    if not attempt.tools.tools and attempt.plan.mode == "native":
+    if not attempt.offered.allowed and attempt.plan.mode == "native":
         return None
     prefix = attempt.prefix
 
@@ -127,7 +127,7 @@ def _text_readers(attempt: Attempt) -> Callable[[], TextReader] | None:
         nonlocal prefix
         parser = Parser(
             dialect=attempt.dialect or AUTO,
-            tools=attempt.tools.tools,
+            tools=attempt.offered.allowed,
             trust=attempt.profile.trust,
             context=attempt.context,
             reasoning_open=attempt.plan.reasoning_open,
@@ -168,12 +168,12 @@ class CallExtractor:
         """Calls accepted so far."""
 
     @property
-    def in_call(self) -> bool:
+    def is_in_call(self) -> bool:
         """True while a call in the text has started and not ended."""
-        return self._text_reader is not None and self._text_reader.in_call
+        return self._text_reader is not None and self._text_reader.is_in_call
 
     def feed(self, events: Iterable[Event]) -> list[Event]:
-        """Return the events that these events amount to."""
+        """Resolve the calls in these events; return what the client may see."""
         extracted: list[Event] = []
         for event in events:
             # Every chunk of a stream passes here: a lookup by type is faster than a match.

@@ -16,11 +16,9 @@ from msgspec import structs
 from .._util import encode_json
 from ..security.message_origin import last_user_text
 from ..types import Message, Plan, Request, ResponseFormat, Text, Tool, ToolCall
-from .attempt import Attempt, prepare_attempt
+from .attempt import PREPARATION, Attempt, prepare_attempt
 from .plan import ModelProfile
 
-PREPARATION = "tool selection"
-"""The reason of an attempt that prepares the request."""
 _CHARACTERS_PER_TOKEN = 4
 _MAX_TOKENS = 200
 _MAX_DESCRIPTION = 120
@@ -57,7 +55,7 @@ def prepare_tool_selection(request: Request, profile: ModelProfile) -> Attempt:
         sampling={"temperature": 0.0},
     )
     plan = Plan("native", reasons=("the model selects its tools",))
-    return prepare_attempt(selection, profile, plan, reason=PREPARATION, is_preparation=True)
+    return prepare_attempt(selection, profile, plan, reason=PREPARATION, is_side_question=True)
 
 
 def select_tools(request: Request, reply_text: str) -> Request:

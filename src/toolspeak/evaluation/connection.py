@@ -19,7 +19,8 @@ from ..store.base import MemoryStore
 from ..upstream.catalog import EMBEDDED, Catalog, ResolvedModel, UnknownModelError
 from ..upstream.client import UpstreamClient
 from ..upstream.discovery import LocalModels
-from ..upstream.model_call import LearnedModes, ModelServices
+from ..upstream.learned_modes import LearnedModes
+from ..upstream.model_call import ModelServices
 from ..upstream.timers import Ticker
 
 _READY_CHECK_INTERVAL = 0.1

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from ..calls.tools import as_tools
 from ..dialects import Parser
 from ..engine import Attempt, ModelProfile, Pipeline, run_pipeline
+from ..engine.recovery import REJECTION_STATUSES
 from ..errors import UpstreamError, WireError
 from ..events import Reclassify, fold
 from ..types import (
@@ -32,8 +33,6 @@ from ..upstream.model_call import read_reply
 from ..wires.framing import decode_json, encode_json
 from .questions import has_expected_calls
 
-_REJECTED = frozenset({400, 404, 405, 415, 422, 500, 501})
-"""Statuses of requests that an upstream does not support. Other failures say nothing about it."""
 _MAX_TOKENS, _MAX_TOKENS_WITH_REASONING = 160, 4000
 _FETCH_TIMEOUT = 5.0
 
@@ -225,7 +224,7 @@ class ModelProber:
 
 
 def _is_rejection(failure: Failure) -> bool:
-    return failure.status in _REJECTED
+    return failure.status in REJECTION_STATUSES
 
 
 def get_text_call_dialect(reply: Reply) -> str | None:

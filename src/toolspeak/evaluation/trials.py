@@ -65,7 +65,7 @@ async def try_system_role(prober: ModelProber) -> Finding:
     reply = await prober.send_unchanged(build_chat_request(system, question))
     if reply.failure:
         prober.set_capabilities(system_role=False)
-        return _rejected(reply.failure, "rejected, so it is sent as a user message")
+        return _describe_rejection(reply.failure, "rejected, so it is sent as a user message")
     is_obeyed = _WORD in reply.text.lower()
     return Finding(True, "accepted and obeyed" if is_obeyed else "accepted, but not obeyed")
 
@@ -75,7 +75,9 @@ async def try_alternation(prober: ModelProber) -> Finding:
     messages = user_message("My name is Ada."), user_message("What is my name?")
     reply = await prober.send_unchanged(build_chat_request(*messages))
     if reply.failure:
-        return _rejected(reply.failure, "two user messages in a row are rejected", value=True)
+        return _describe_rejection(
+            reply.failure, "two user messages in a row are rejected", value=True
+        )
     return Finding(False, "two user messages in a row are accepted")
 
 
@@ -86,7 +88,7 @@ async def try_native_tools(prober: ModelProber) -> Finding:
         reply = await prober.ask(question, "native")
         if reply.failure:
             prober.set_capabilities(native_tools=False)
-            return _rejected(reply.failure)
+            return _describe_rejection(reply.failure)
         in_text += any(call.raw for call in reply.calls)
         structured += any(not call.raw for call in reply.calls)
     prober.set_capabilities(native_tools=True)
@@ -106,7 +108,7 @@ async def try_tool_role(prober: ModelProber) -> Finding:
     else:
         reply = await prober.ask(AFTER_RESULT, "native")
     if reply.failure:
-        return _rejected(reply.failure, "a call and its result are rejected")
+        return _describe_rejection(reply.failure, "a call and its result are rejected")
     if AFTER_RESULT.is_correct_reply(reply):
         return Finding(True, "a call and its result are accepted and used in the answer")
     return Finding(True, "a call and its result are accepted, but not used in the answer")
@@ -120,11 +122,13 @@ async def try_json_schema(prober: ModelProber) -> Finding:
     is_enforced = not reply.failure and match_format(reply.text, response_format) is not None
     prober.set_capabilities(constrained=is_enforced)
     if reply.failure:
-        return _rejected(reply.failure)
+        return _describe_rejection(reply.failure)
     return Finding(is_enforced, "enforced" if is_enforced else "accepted, but not enforced")
 
 
-def _rejected(failure: Failure, evidence: str = "rejected", *, value: bool = False) -> Finding:
+def _describe_rejection(
+    failure: Failure, evidence: str = "rejected", *, value: bool = False
+) -> Finding:
     """Return a finding with the status and the beginning of the message as evidence."""
     message = " ".join(failure.message.split())
     if len(message) > _MAX_MESSAGE_LENGTH:

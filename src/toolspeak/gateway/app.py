@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ..calls.drafts import new_call_id
+from ..calls.ids import random_id
 from ..config.checks import TELEMETRY_MISSING, is_telemetry_installed
 from ..config.settings import Config
 from ..errors import UpstreamError, UsageError, WireError
@@ -27,7 +27,8 @@ from ..store.base import MemoryStore, Store, open_store
 from ..types import Failure
 from ..upstream.catalog import Catalog, DiscoveredServer, UnknownModelError
 from ..upstream.client import UpstreamClient
-from ..upstream.model_call import LearnedModes, ModelServices
+from ..upstream.learned_modes import LearnedModes
+from ..upstream.model_call import ModelServices
 from ..upstream.record import CLIENT_CLOSED, RequestRecord
 from ..upstream.timers import Ticker
 from ..wires import get_wire
@@ -156,7 +157,7 @@ class Gateway:
         """Respond to one request, and record it."""
         request_id = incoming.headers.get("x-request-id", "")
         if not request_id or not _REQUEST_ID.fullmatch(request_id):
-            request_id = f"req_{new_call_id()[5:]}"
+            request_id = f"req_{random_id()}"
         REQUEST_ID.set(request_id)
         sender.headers |= {"x-request-id": request_id, "x-toolspeak": "1"}
         chat_route = _INSPECTOR_CHAT if incoming.path == CHAT_PATH else match_route(incoming.target)

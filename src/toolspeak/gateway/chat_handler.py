@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
-from ..calls.drafts import new_call_id
+from ..calls.ids import random_id
 from ..errors import UpstreamError, WireError
 from ..events import Event
 from ..types import Note, Reply, Request
@@ -60,7 +60,7 @@ class ChatHandler:
         )
         self._request, self._model_name = request, model.name
         self._record.set_request(request, model)
-        self._envelope = Envelope(request, new_call_id().removeprefix("call_"), int(time()))
+        self._envelope = Envelope(request, random_id(), int(time()))
         if not self._wire.has_input(request):
             await self._respond_to_empty_request(request)
         elif request.stream:
@@ -152,11 +152,11 @@ class ChatHandler:
             reply, self._envelope, self._client_key, self._model_name
         )
         if stream:
-            await stream.send(rest, call.unchanged)
+            await stream.send(rest, call.forwarded)
             await stream.end()
-        elif call.unchanged is not None:
+        elif call.forwarded is not None:
             self._set_headers()
-            await self._sender.whole(200, call.unchanged)
+            await self._sender.whole(200, call.forwarded)
         else:
             self._set_headers((*reply.notes, *self._wire.find_losses(reply)))
             body = self._wire.encode_reply(reply, self._envelope)

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from .._util import memoize_by_identity
-from ..calls.drafts import call_key
+from ..calls.ids import call_key
 from ..errors import WireError
 from ..store.base import Store, hash_key
 from ..types import Message, Note, Reply, Request, Text, Tool, ToolCall, ToolResult

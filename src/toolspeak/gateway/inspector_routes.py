@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Struct, structs, to_builtins
 
-from ..calls.drafts import new_call_id
+from ..calls.ids import random_id
 from ..errors import UsageError
 from ..observe.inspector.client import API_ROOT, INSPECTOR_ROOT
 from ..observe.inspector.recorder import RequestRecorder
@@ -300,7 +300,7 @@ class ApprovalQueue:
     async def add(self, request: SubmittedApproval) -> PendingApproval:
         fields = structs.asdict(request)
         fields["expires_at"] = min(request.expires_at, time() + _MAX_LIFETIME)
-        approval = PendingApproval(id=f"ask_{new_call_id()[5:]}", created_at=time(), **fields)
+        approval = PendingApproval(id=f"ask_{random_id()}", created_at=time(), **fields)
         data = msgspec.json.encode(approval)
         await self._store.push(_QUEUE_KEY, data, max_items=_MAX_PENDING, seconds=_MAX_LIFETIME)
         return approval

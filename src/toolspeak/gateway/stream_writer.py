@@ -67,11 +67,11 @@ class Outflow:
             self._pinging.cancel()
 
     async def send(
-        self, events: list[Event], unchanged: bytes | None = None, now: float | None = None
+        self, events: list[Event], forwarded: bytes | None = None, now: float | None = None
     ) -> None:
         """Send what happens; as it came, if that is given. Then only a failure has to be told."""
         self.has_spoken = True
-        data = unchanged
+        data = forwarded
         if data is None:
             data = b"".join(map(self._encoder.feed, events))
         else:

@@ -18,8 +18,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from ..calls.drafts import new_call_id
-from ..engine.tool_selection import PREPARATION
+from ..calls.ids import random_id
 from ..notes import REPAIRS
 from ..store.base import Store
 from ..upstream.record import AttemptRecord, RequestRecord
@@ -206,7 +205,7 @@ class SharedMetricRegistry:
     def __init__(self, metrics: MetricRegistry, store: Store) -> None:
         self._metrics = metrics
         self._store = store
-        self._process = new_call_id()
+        self._process = random_id()
         self._published: dict[str, float] = {}
         self._sent: dict[str, float] = self._published
         """Samples that are published as soon as the last batch is confirmed."""
@@ -334,7 +333,7 @@ def _count_attempt(attempt: AttemptRecord, metrics: MetricRegistry) -> None:
     if attempt.first_byte is not None:
         seconds = attempt.first_byte - attempt.started
         metrics.observe(seconds, "toolspeak_upstream_first_byte_seconds", attempt.server.name)
-    if attempt.outcome and attempt.reason != PREPARATION:
+    if attempt.outcome:
         metrics.increment("toolspeak_replies_total", attempt.outcome)
         if attempt.outcome in _REFUSAL_KINDS:
             metrics.increment("toolspeak_refusals_total", _REFUSAL_KINDS[attempt.outcome])

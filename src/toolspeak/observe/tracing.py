@@ -288,7 +288,7 @@ def _attempt_start_attributes(
 def _attempt_attributes(attempt: AttemptRecord) -> Attributes:
     attributes: Attributes = {
         "http.response.status_code": attempt.status or None,
-        "toolspeak.retries": attempt.retries or None,
+        "toolspeak.resends": attempt.resends or None,
         "toolspeak.outcome": attempt.outcome or None,
     }
     return attributes | _reply_attributes(attempt.reply) if attempt.reply else attributes

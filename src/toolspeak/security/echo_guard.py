@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
-from ..calls.drafts import CallKey, call_key
+from ..calls.ids import CallKey, call_key
 from ..calls.json_values import iter_strings
 from ..calls.lenient_json import unescape
 from .message_origin import UserTurn, split_by_origin, split_results
@@ -53,7 +53,7 @@ class EchoGuard:
         messages do not."""
         if not any(self._texts[0]):
             return False
-        call = _CheckedCall(name, arguments, raw)
+        call = _SearchedCall(name, arguments, raw)
         return _contain(self._untrusted, call) and not _contain(self._requested, call)
 
     @cached_property
@@ -89,14 +89,14 @@ class EchoGuard:
         return [(self._makes_calls(turn.reply), turn.text)]
 
 
-def _contain(texts: list[_DecodedText], call: _CheckedCall) -> bool:
+def _contain(texts: list[_DecodedText], call: _SearchedCall) -> bool:
     # All source texts first: that is cheap, and parsing is not.
     return any(text.contains_source(call) for text in texts) or any(
         text.contains_call(call) for text in texts
     )
 
 
-class _CheckedCall:
+class _SearchedCall:
     def __init__(self, name: str, arguments: Mapping[str, Any], raw: str) -> None:
         self.key = call_key(name, arguments)
         self.source = _collapse_spaces(raw)
@@ -127,10 +127,10 @@ class _DecodedText:
         self._single_spaced = _collapse_spaces(text)
         self._alphanumerics = _alphanumerics(text)
 
-    def contains_source(self, call: _CheckedCall) -> bool:
+    def contains_source(self, call: _SearchedCall) -> bool:
         return call.source != "" and call.source in self._single_spaced
 
-    def contains_call(self, call: _CheckedCall) -> bool:
+    def contains_call(self, call: _SearchedCall) -> bool:
         return call.may_be_in(self._alphanumerics) and call.key in self._calls
 
     @cached_property

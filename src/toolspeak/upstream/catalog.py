@@ -10,7 +10,7 @@ import difflib
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct, structs
@@ -34,7 +34,6 @@ _MAX_RESOLVED = 1000
 """Limits the cache: clients may invent any number of names, and the default model serves each."""
 _CUSTOM_PROVIDER = "custom"
 """The row for servers without a provider."""
-_NATIVE_TOOLS: dict[Any, bool | None] = {True: True, False: False}
 _PARAMETER_COUNT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])", re.I)
 _UNITS = {"m": 1e6, "b": 1e9}
 _MIN_SECRET_LENGTH = 4
@@ -85,7 +84,7 @@ class DiscoveredServer(Struct, frozen=True):
     """Usually the provider's name."""
     upstream: UpstreamSettings
     models: tuple[str, ...] = ()
-    settings: ModelSettings | None = None
+    model_settings: ModelSettings | None = None
     """Settings for all of its models."""
 
 
@@ -172,7 +171,9 @@ class Catalog:
         if provider is None or not provider.base_url:
             return None
         upstream = apply_provider(UpstreamSettings(provider=name), self._environ)
-        return _make_endpoint(name, upstream) if upstream.key or not provider.keys else None
+        return (
+            _make_endpoint(name, upstream) if upstream.key or not provider.key_variables else None
+        )
 
     def find_model(self, name: str) -> ModelSettings | None:
         """Return the settings for a configured or discovered model, without the default."""
@@ -203,14 +204,16 @@ class Catalog:
         for server in self._servers.values():
             if name in server.models:
                 return self._discovered_settings(server.name, name)
-        if slash and upstream in PROVIDERS and PROVIDERS[upstream].keys:
-            variables = " or ".join(PROVIDERS[upstream].keys)
+        if slash and upstream in PROVIDERS and PROVIDERS[upstream].key_variables:
+            variables = " or ".join(PROVIDERS[upstream].key_variables)
             raise UnknownModelError(f"{upstream} needs a key: set {variables}", "unauthorized")
         return None
 
     def _discovered_settings(self, upstream: str, model: str) -> ModelSettings:
         server = self._servers.get(upstream)
-        settings = server.settings if server and server.settings else ModelSettings(upstream)
+        settings = (
+            server.model_settings if server and server.model_settings else ModelSettings(upstream)
+        )
         return structs.replace(settings, upstream=upstream, model=model)
 
     def _resolve(self, name: str, settings: ModelSettings) -> ResolvedModel:
@@ -237,7 +240,7 @@ def _make_endpoint(name: str, upstream: UpstreamSettings) -> Endpoint:
         headers=upstream.headers,
         settings=upstream,
         quirks=provider.quirks,
-        native_tools=_NATIVE_TOOLS.get(provider.tools),
+        native_tools=None if provider.tools == "model" else provider.tools,
         constrained=provider.schema or None,
     )
 

@@ -18,56 +18,17 @@ from typing import Any, Protocol
 from msgspec import Struct, structs
 
 from ..engine import Attempt, ModelProfile, Pipeline, ReplyReader, run_pipeline
-from ..engine.pipeline import Observation
 from ..engine.plan import involves_tools
 from ..engine.recovery import is_tool_rejection
 from ..errors import UpstreamError, WireError
 from ..events import ArgumentsDelta, Event, ReasoningDelta, TextDelta
-from ..store.base import Store, hash_key
 from ..types import Failure, Note, Reply, Request
 from .catalog import Endpoint, ResolvedModel
 from .client import UpstreamClient, UpstreamResponse
+from .learned_modes import LearnedModes
 from .record import AttemptRecord, RequestRecord
 
 _DELTAS = frozenset({TextDelta, ReasoningDelta, ArgumentsDelta})
-_LEARNED_SECONDS = 3600.0
-_OBSERVED_CALLS = 10
-"""How many of a model's last calls are remembered as text calls or native calls."""
-_MAX_TEXT_CALLS = 3
-"""Text calls among the last ones from which a native model is given its tools in the prompt."""
-
-
-class LearnedModes:
-    """Remembers for an hour which mode works for a model, so that not each request learns it."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def get(self, upstream: str, model: str) -> str | None:
-        mode = await self._store.get(hash_key("mode", upstream, model))
-        return None if mode is None else mode.decode()
-
-    async def set(self, upstream: str, model: str, mode: str) -> None:
-        await self._store.put(hash_key("mode", upstream, model), mode.encode(), _LEARNED_SECONDS)
-
-    async def learn(self, observation: Observation) -> None:
-        """Remember what a request has shown; enough of it makes `prompt` the learned mode."""
-        upstream, model, is_text = observation.upstream, observation.model, observation.is_text_call
-        if observation.lacks_tools and not await self._has_called_natively(upstream, model):
-            await self.set(upstream, model, "prompt")
-        if is_text is not None:
-            text_calls = await self.add_call(upstream, model, is_text=is_text)
-            if text_calls >= _MAX_TEXT_CALLS:
-                await self.set(upstream, model, "prompt")
-
-    async def add_call(self, upstream: str, model: str, *, is_text: bool) -> int:
-        """Remember a call of a native model; return how many of its last calls were in the text."""
-        key, value = hash_key("calls", upstream, model), b"1" if is_text else b"0"
-        await self._store.push(key, value, max_items=_OBSERVED_CALLS, seconds=_LEARNED_SECONDS)
-        return (await self._store.list_items(key)).count(b"1")
-
-    async def _has_called_natively(self, upstream: str, model: str) -> bool:
-        return b"0" in await self._store.list_items(hash_key("calls", upstream, model))
 
 
 class ModelServices(Struct, frozen=True):
@@ -81,9 +42,9 @@ class EventSink(Protocol):
     """Takes the events of a streamed reply."""
 
     async def send(
-        self, events: list[Event], unchanged: bytes | None = None, now: float | None = None
+        self, events: list[Event], forwarded: bytes | None = None, now: float | None = None
     ) -> None:
-        """Send events. `unchanged` is the same as the upstream's bytes, where a client may get
+        """Send events. `forwarded` holds the upstream's own bytes for them, if the client gets
         those; `now` is when they arrived, if known."""
         ...
 
@@ -107,8 +68,8 @@ class ModelCall:
         self.record = record or RequestRecord()
         self.waiting = Stopwatch()
         """Measures the time spent waiting for upstreams, up to the first content."""
-        self.unchanged: bytes | None = None
-        """The upstream's own bytes, if they may be sent instead of the rest of the events."""
+        self.forwarded: bytes | None = None
+        """The upstream's own bytes, if they are sent instead of the rest of the events."""
         self._services = services
         self._model = model
         self._sink = sink
@@ -142,7 +103,7 @@ class ModelCall:
         if self._holdback_timer:
             self._holdback_timer.update(is_released=True)
         if self._whole and self._can_forward_body(pipeline, rest, self._whole[1]):
-            self.unchanged = self._whole[0]
+            self.forwarded = self._whole[0]
         return [*self._unsent, *rest]
 
     @property
@@ -164,9 +125,9 @@ class ModelCall:
 
     async def learn(self, reply: Reply) -> None:
         """Remember what the reply shows about how the model calls tools."""
-        observation = self._pipeline.observe(reply) if self._pipeline else None
-        if observation:
-            await self._services.learned_modes.learn(observation)
+        evidence = self._pipeline.find_mode_evidence(reply) if self._pipeline else None
+        if evidence:
+            await self._services.learned_modes.learn(evidence)
 
     async def _learned_profiles(self) -> list[ModelProfile]:
         """Return the profiles of the model and its fallbacks, with the modes learned for them."""
@@ -188,7 +149,7 @@ class ModelCall:
         self.record.mode = pipeline.recovery.plan.mode
         endpoint = self._find_endpoint(attempt.profile)
         self._attempt_record = record = self.record.start_attempt(attempt, endpoint)
-        self.unchanged = self._whole = self._holdback_timer = None
+        self.forwarded = self._whole = self._holdback_timer = None
         if attempt.is_decided:
             return
         try:
@@ -232,7 +193,7 @@ class ModelCall:
         return response
 
     def _count_resend(self) -> None:
-        self.record.attempts[-1].retries += 1
+        self.record.attempts[-1].resends += 1
         self.record.retries.append("upstream")
 
     async def _receive_whole(self, pipeline: Pipeline, response: UpstreamResponse) -> None:
@@ -248,7 +209,7 @@ class ModelCall:
         """Return True if the reply is exactly what the upstream wrote, in the client's API."""
         attempt = pipeline.attempt
         assert attempt
-        if self._is_transparent(attempt):
+        if self._may_forward_reply(attempt):
             return True
         wire, reply = attempt.wire, pipeline.reply
         if wire.name != self.request.wire or rest != pipeline.reader.decoded:
@@ -256,15 +217,16 @@ class ModelCall:
         # A note tells of anything that was repaired.
         return not reply.notes and wire.can_forward(value, reply)
 
-    def _is_transparent(self, attempt: Attempt) -> bool:
-        """Return True if both sides use the same API and model name, and no calls are possible."""
-        return attempt.is_transparent and not involves_tools(self.request)
+    def _may_forward_reply(self, attempt: Attempt) -> bool:
+        """Return True if the reply can be forwarded: neither the attempt nor the client's request
+        involves tools. Only the attempt may lack them, if it reformats an answer."""
+        return attempt.is_forwardable and not involves_tools(self.request)
 
     async def _receive_stream(
         self, pipeline: Pipeline, attempt: Attempt, response: UpstreamResponse, sink: EventSink
     ) -> None:
         reader = pipeline.reader
-        forwards = self._may_forward and self._is_transparent(attempt)
+        forwards = self._may_forward and self._may_forward_reply(attempt)
         timer = self._holdback_timer = HoldbackTimer(reader, self.record)
         while True:
             batch, is_last = await self._read_batch(pipeline, reader, response)
@@ -277,12 +239,12 @@ class ModelCall:
                 raise response.error_for(failure)
             if is_last:
                 break
-            if pipeline.has_content:
+            if pipeline.has_sent_content:
                 events, self._unsent = self._unsent, []
                 self._remember(events)
-                unchanged = reader.take_unchanged() if forwards and reader.frames else None
-                await sink.send(events, unchanged, response.received_at)
-        self.unchanged = reader.take_unchanged() if forwards and reader.frames else None
+                forwarded = reader.take_forwarded() if forwards and reader.frame_count else None
+                await sink.send(events, forwarded, response.received_at)
+        self.forwarded = reader.take_forwarded() if forwards and reader.frame_count else None
 
     async def _read_batch(
         self, pipeline: Pipeline, reader: ReplyReader, response: UpstreamResponse
@@ -293,7 +255,7 @@ class ModelCall:
                 body = await response.read_body()
             return read_reply(reader, response, body)[0], True
         try:
-            if pipeline.has_content:
+            if pipeline.has_sent_content:
                 # From the first content on, waiting for the upstream is not overhead.
                 data = await response.read_chunk()
             else:
@@ -305,9 +267,9 @@ class ModelCall:
             return reader.finish() if is_complete else reader.read_events([problem.failure]), True
         if not data:
             return reader.finish(), True
-        frames = reader.frames
+        frame_count = reader.frame_count
         events = reader.feed(data)
-        if reader.frames > frames:
+        if reader.frame_count > frame_count:
             response.mark_progress(is_complete=reader.is_complete)
         return events, False
 
@@ -329,7 +291,7 @@ def read_reply(
         value = reader.parse_body(body)
     except WireError as problem:
         events = reader.feed(body) + reader.finish()
-        if reader.frames:
+        if reader.frame_count:
             return events, None
         raise response.unreadable_error(problem) from None
     return reader.read_whole(value), value
@@ -376,7 +338,7 @@ class HoldbackTimer:
     def update(self, *, is_released: bool) -> None:
         """Take note of a chunk; `is_released` if any event was released with it."""
         if not self.started:
-            is_held = not is_released and self._reader.has_content
+            is_held = not is_released and self._reader.has_chunk_content
             self.started = perf_counter() if is_held else 0.0
         elif is_released:
             self._record.add_holdback(perf_counter() - self.started)

@@ -147,7 +147,7 @@ class AttemptRecord(Struct, array_like=True):
     response_capture: StreamCapture | None = None
     headers: Mapping[str, str] | None = None
     """Headers that continue the trace."""
-    retries: int = 0
+    resends: int = 0
     """How often the same bytes were sent again after a connection or server error."""
     status: int = 0
     is_stream: bool = False
@@ -200,7 +200,7 @@ class RequestRecord(Struct, array_like=True):
     """The mode of the last attempt."""
     attempts: list[AttemptRecord] = []
     retries: list[str] = []
-    """The reasons of all attempts but the first."""
+    """The reasons of all retries and fallbacks; "upstream" for the same bytes sent again."""
     failures: list[tuple[str, str]] = []
     """The upstreams that failed, each with the kind of its failure."""
     overhead: float | None = None
@@ -250,7 +250,7 @@ class RequestRecord(Struct, array_like=True):
         """Record the decoded request and the model that serves it."""
         if self.capture and not self.capture.body:
             # The body was too large to keep, so the inspector shows this text instead.
-            self.capture.user_message = last_user_text(request)
+            self.capture.user_message = summarize_user_text(request)
         self.model, self.is_stream = request.model, request.stream
         self.tool_count = len(request.tools or ())
         self.upstream_model, self.first_upstream = model.profile.model, model.endpoint.name
@@ -271,7 +271,7 @@ class RequestRecord(Struct, array_like=True):
             record.response_capture = StreamCapture(capture.started, capture.budget)
         if attempt.is_decided:
             return record
-        if attempt.reason and not attempt.is_preparation:
+        if attempt.reason and not attempt.is_side_question:
             self.retries.append(attempt.reason)
         if capture:
             data = attempt.data
@@ -321,7 +321,7 @@ def _server_of(endpoint: Endpoint) -> UpstreamServer:
     )
 
 
-def last_user_text(request: Request) -> str:
+def summarize_user_text(request: Request) -> str:
     """Return the beginning of the last user message that has text, to recognize a request by."""
     for message in reversed(request.messages):
         if message.role == "user":

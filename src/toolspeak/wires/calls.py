@@ -1,5 +1,5 @@
-"""Calls on both ways: `CallHistory` reads those of a conversation, with the results that answer
-them; `CallAssembler` assembles those of a reply from the pieces in which an API sends them."""
+"""Calls in both directions: `CallHistory` reads those of a conversation, with their results;
+`CallAssembler` assembles those of a reply from the pieces in which an API sends them."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def as_result_content(parts: Iterable[Part]) -> str | tuple[ContentPart, ...]:
             return content
 
 
-def split_results(role: Role, parts: Sequence[Part], extra: Json) -> Iterator[Message]:
+def split_result_messages(role: Role, parts: Sequence[Part], extra: Json) -> Iterator[Message]:
     """Yield a message; the results in a user's message become messages of their own."""
     if role != "user" or not parts:
         yield Message(role, tuple(parts), extra)

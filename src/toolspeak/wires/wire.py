@@ -1,4 +1,4 @@
-"""A wire: one API, in four directions.
+"""A wire: the code for one API. It decodes and encodes its requests and replies.
 
     decode_request   a client's body      -> Request   encode_request   Request -> EncodedRequest
     reply_decoder    an upstream's frames -> events    stream_encoder   events  -> bytes
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from msgspec import Struct
 
-from ..calls.drafts import new_call_id
+from ..calls.ids import new_call_id
 from ..errors import WireError
 from ..events import Event, Finish, Started, TextDelta
 from ..types import (

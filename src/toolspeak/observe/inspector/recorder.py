@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ...calls.drafts import new_call_id
+from ...calls.ids import random_id
 from ...config.settings import Config, configured_secrets
 from ...store.base import Store
 from ...upstream.record import RequestCapture, RequestRecord
@@ -71,7 +71,7 @@ class RequestRecorder:
     def begin(self, record: RequestRecord, target: str, headers: dict[str, str]) -> RequestCapture:
         """Return the capture for the bytes of a request and of its response."""
         # A client may send the same ID twice.
-        key = f"req_{new_call_id()[5:]}" if "x-request-id" in headers else record.id
+        key = f"req_{random_id()}" if "x-request-id" in headers else record.id
         record.capture = RequestCapture(
             record.started,
             self._log.budget,
@@ -142,7 +142,7 @@ class WorkerSharing:
         self._store = store
         self._render_own = render
         self._summarize_own = summarize
-        self._worker = new_call_id()
+        self._worker = random_id()
         self._published_change = 0.0
         """The last change that was published."""
         self._announced_at = 0.0

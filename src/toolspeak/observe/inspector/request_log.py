@@ -19,8 +19,8 @@ from ...types import Reply, ToolCall
 from ...upstream.record import (
     CaptureBudget,
     RequestRecord,
-    last_user_text,
     memory_size,
+    summarize_user_text,
 )
 from ...wires import get_wire
 from ...wires.framing import decode_json
@@ -103,7 +103,7 @@ def _read_user_message(wire: str, body: bytes) -> str:
         request = get_wire(wire).decode_request(decode_json(body), model="", stream=False)
     except ToolspeakError:
         return ""
-    return last_user_text(request)
+    return summarize_user_text(request)
 
 
 def _to_milliseconds(seconds: float) -> float:

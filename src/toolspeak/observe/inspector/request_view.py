@@ -110,7 +110,7 @@ class RequestView:
             "start_ms": self._milliseconds_after_start(attempt.started),
             "first_byte_ms": self._milliseconds_after_start(attempt.first_byte),
             "end_ms": self._milliseconds_after_start(attempt.ended),
-            "retries": attempt.retries,
+            "resends": attempt.resends,
             "upstream": attempt.server.name,
             "address": mask_url(attempt.server.base_url),
             "wire": attempt.server.wire,

@@ -33,7 +33,7 @@ from ..content import (
     as_result_content,
     merge_assistant_messages,
     part_type,
-    split_results,
+    split_result_messages,
     take_response_format,
 )
 from ..encoding import (
@@ -127,7 +127,7 @@ def _decode_message(fields: Fields, history: CallHistory) -> Iterator[Message]:
         expected = "`user`, `assistant` or `system`"
         raise WireError(f"Expected {expected}, got `{role}`", fields.path_of("role"))
     parts = list(_decode_blocks(fields, "content", history))
-    yield from split_results(role, parts, fields.rest())
+    yield from split_result_messages(role, parts, fields.rest())
 
 
 def _decode_blocks(fields: Fields, key: str, history: CallHistory) -> Iterator[Part]:

@@ -39,7 +39,7 @@ from ...types import (
     ToolResult,
 )
 from ..calls import ORIGINAL_ID, CallHistory
-from ..content import as_result_content, part_type, render_document, split_results
+from ..content import as_result_content, part_type, render_document, split_result_messages
 from ..encoding import (
     EncodedRequest,
     LocatedMessage,
@@ -170,7 +170,7 @@ def _decode_message(fields: CamelCaseFields, history: CallHistory) -> Iterator[M
     if role not in _ROLES:
         raise WireError(f"Expected `user` or `model`, got `{role}`", fields.path_of("role"))
     parts = _decode_parts(fields, history)
-    yield from split_results(_ROLES[role], parts, fields.rest())
+    yield from split_result_messages(_ROLES[role], parts, fields.rest())
 
 
 def _decode_parts(fields: CamelCaseFields, history: CallHistory) -> list[Part]:

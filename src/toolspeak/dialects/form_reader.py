@@ -4,7 +4,7 @@
     opener       header          body                       closer
 
 The header holds the tool's name, an id, the attributes of a tag. Each kind of body has a reader: a
-generator that adds every call it finds to the attempt, and returns a `Body`. `FormAttempt` has each
+generator that adds every call it finds to the attempt, and returns a `Body`. `FormReader` has each
 call checked and written, and gives up when the form cannot be meant.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from ..calls.drafts import CallDraft
-from ..calls.resolution import CallResolver, CheckedCall, drop_repetition, reject_call
+from ..calls.resolution import CallResolver, CheckedDraft, drop_repetition, reject_draft
 from ..calls.tools import Toolset, strip_name_prefix
 from ..events import TextDelta
 from ..types import Rejection
@@ -50,11 +50,11 @@ class UndeclaredCall(Exception):
 
 
 class Body(Struct, frozen=True):
-    """The result of reading a body; its calls were yielded."""
+    """The result of reading a body. Its calls are in the reader's events."""
 
     has_calls: bool = True
     fence: tuple[str, ...] = ()
-    """The attempt's `fence`."""
+    """The end of a code fence, still to be read after the body."""
     is_closed: bool = False
     """The closing marker was read with the body."""
     in_list: bool = False
@@ -97,7 +97,7 @@ class AllowedNames(Struct, frozen=True):
         return self.find(name) or (strip_name_prefix(name) or None if self.accepts_any else None)
 
     def may_begin_with(self, text: str) -> bool:
-        """Return whether the name of a tool that may be called begins with `text`."""
+        """Return True if the name of a tool that may be called begins with `text`."""
         return self.tools is None or self.accepts_any or self.tools.has_name_starting_with(text)
 
 
@@ -114,7 +114,7 @@ class ParserState(Struct, frozen=True, eq=False):
     """Without markers, only declared tools may be called."""
 
 
-class FormAttempt:
+class FormReader:
     """Reads one form at one place of the text."""
 
     def __init__(
@@ -238,12 +238,12 @@ class FormAttempt:
         return draft
 
     def _is_blank(self, draft: CallDraft) -> bool:
-        """Return whether a bare value is empty: the text may have ended before it."""
+        """Return True if a bare value is empty: the text may have ended before it."""
         values = list(draft.arguments.values()) if isinstance(draft.arguments, dict) else []
         held = self.buffer.held_text().rstrip()
         return held.endswith(">") and not "".join(map(str, values)).strip()
 
-    def _check(self, draft: CallDraft, start: int) -> CheckedCall:
+    def _check(self, draft: CallDraft, start: int) -> CheckedDraft:
         state, scope = self._state, self._state.table.scope
         held = self.buffer.held_text()
         source = held[start:]
@@ -252,19 +252,19 @@ class FormAttempt:
         is_foreign = scope.is_strict and scope.named and not self.is_expected()
         if is_foreign and checked.rejection is None:
             problem = f"the dialect {self.form.dialect.name} is not expected here"
-            checked = reject_call("unexpected-dialect", problem, checked.name, raw=source)
+            checked = reject_draft("unexpected-dialect", problem, checked.name, raw=source)
         if self.is_example:
             problem = "the text before it announces an example"
-            checked = reject_call("example", problem, checked.name, raw=source)
+            checked = reject_draft("example", problem, checked.name, raw=source)
         return checked
 
     def _is_no_call_name(self, name: str) -> bool:
-        """Return whether the dialect uses the name to say "no call", and no tool has it."""
+        """Return True if the dialect uses the name to say "no call", and no tool has it."""
         tools = self.names.tools
         is_no_call = strip_name_prefix(name) in self.form.dialect.no_call_names
         return is_no_call and not (tools and tools.resolve_name(name))
 
-    def _accept(self, checked: CheckedCall, wanted_id: str, start: int) -> None:
+    def _accept(self, checked: CheckedDraft, wanted_id: str, start: int) -> None:
         is_repeated = self.in_prose and self.sink.is_repeated_in_prose(checked)
         raw = self._commit(start)
         if is_repeated:
@@ -307,7 +307,7 @@ class FormAttempt:
 # Reading that several kinds of bodies share.
 
 
-def read_fence(attempt: FormAttempt) -> Reading[None]:
+def read_fence(attempt: FormReader) -> Reading[None]:
     """Read the opening of a code fence: models put JSON in one even between markers."""
     buffer = attempt.buffer
     yield from buffer.read_space()
@@ -320,7 +320,7 @@ def read_fence(attempt: FormAttempt) -> Reading[None]:
     attempt.fence = (ticks,) if ticks else ()
 
 
-def skip_extra_brackets(attempt: FormAttempt) -> Reading[None]:
+def skip_extra_brackets(attempt: FormReader) -> Reading[None]:
     """Skip brackets before the closer: models like to close one more than they opened."""
     buffer, closer = attempt.buffer, attempt.form.closer
     if not closer:
@@ -336,12 +336,12 @@ def skip_extra_brackets(attempt: FormAttempt) -> Reading[None]:
     buffer.seek(mark)
 
 
-def note_extra_brackets(attempt: FormAttempt, brackets: str) -> None:
+def note_extra_brackets(attempt: FormReader, brackets: str) -> None:
     message = "closing brackets without opening brackets"
     attempt.add_note("repaired-extra-closer", message, brackets)
 
 
-def seek_closer(attempt: FormAttempt, start: int) -> Reading[bool]:
+def seek_closer(attempt: FormReader, start: int) -> Reading[bool]:
     """Go to the form's closer; return False if there is none before the next opener."""
     buffer, form = attempt.buffer, attempt.form
     if not form.closer:
@@ -353,7 +353,7 @@ def seek_closer(attempt: FormAttempt, start: int) -> Reading[bool]:
 
 
 def read_to_closer(
-    attempt: FormAttempt, header: Header, parse: BodyParser, closers: tuple[str, ...]
+    attempt: FormReader, header: Header, parse: BodyParser, closers: tuple[str, ...]
 ) -> Reading[Body]:
     """Read a body up to one of the closers."""
     text, found = yield from attempt.buffer.read_until_marker(marker_set(closers))

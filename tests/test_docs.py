@@ -1,4 +1,4 @@
-"""What the docs show does what they say: every Python example is run, in the order of its page."""
+"""The docs: every Python example of a page runs, in its order, and every link has a target."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def print_path(path: str) -> None:
     print(path)
 
 
-GIVEN: dict[str, dict[str, Any]] = {
+VARIABLES: dict[str, dict[str, Any]] = {
     "README.md": {
         "text_or_api_response": CALL,
         "stream": [CALL[:20], CALL[20:]],
@@ -58,12 +58,12 @@ GIVEN: dict[str, dict[str, Any]] = {
     "inspector.md": {"remove_file": print_path},
     "security.md": {"extract": extract, "reply": CALL, "tools": None, "messages": []},
 }
-"""What is there already where an example begins."""
+"""Names that the examples of a page use without defining them."""
 FRAMEWORKS = {"langchain_openai", "pydantic_ai"}
-"""What has its own tests, in clients/."""
+"""Packages whose examples are tested in clients/."""
 
 
-def examples() -> Iterator[Any]:
+def list_examples() -> Iterator[Any]:
     for page in PAGES:
         text = page.read_text("utf-8")
         blocks = [
@@ -73,8 +73,8 @@ def examples() -> Iterator[Any]:
             yield pytest.param(page, blocks, id=str(page.relative_to(ROOT)))
 
 
-def weather(request: Request) -> list[Event]:
-    """A model that asks how the weather is, if it can, and says that it knows."""
+def reply_with_weather(request: Request) -> list[Event]:
+    """Call `get_weather` if it is offered and has no result yet; otherwise answer."""
     call = ToolCall(id="call_1", name="get_weather", arguments={"city": "Oslo"})
     parts = [part for message in request.messages for part in message.parts]
     if not request.tools or any(isinstance(part, ToolResult) for part in parts):
@@ -84,13 +84,13 @@ def weather(request: Request) -> list[Event]:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """A gateway, for the pages that tell of one."""
-    with ScriptedServer(weather) as server, running(behind(server.url)) as gateway:
+    """The URL of a gateway, for examples that send requests."""
+    with ScriptedServer(reply_with_weather) as server, running(behind(server.url)) as gateway:
         yield gateway.url
 
 
-@pytest.mark.parametrize(("page", "blocks"), [*examples()])
-def test_the_examples_of_a_page(
+@pytest.mark.parametrize(("page", "blocks"), [*list_examples()])
+def test_examples_of_each_page_run(
     page: Path,
     blocks: list[tuple[str, int]],
     tmp_path: Path,
@@ -104,11 +104,11 @@ def test_the_examples_of_a_page(
     (tmp_path / "project").mkdir()
     module = ModuleType("example")
     monkeypatch.setitem(sys.modules, "example", module)
-    vars(module).update(GIVEN.get(page.name, {}))
+    vars(module).update(VARIABLES.get(page.name, {}))
     for block, line in blocks:
-        # So that an error names the page and the line in it.
-        here = block.replace(DEFAULT_URL, url)
-        code = compile("\n" * (line - 1) + here, str(page), "exec")
+        # The line breaks make an error name the right line of the page.
+        source = "\n" * (line - 1) + block.replace(DEFAULT_URL, url)
+        code = compile(source, str(page), "exec")
         with contextlib.redirect_stdout(io.StringIO()):
             try:
                 exec(code, vars(module))
@@ -118,13 +118,13 @@ def test_the_examples_of_a_page(
                 pytest.skip(f"{missing.name} is not installed: `make clients` runs this page")
 
 
-def test_the_agent_in_the_readme_is_ten_lines() -> None:
+def test_agent_example_in_the_readme_has_ten_lines() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     [block] = [match[1] for match in _BLOCK.finditer(text) if "Agent(" in match[1]]
     assert len([line for line in block.splitlines() if line.strip()]) <= 10
 
 
-def test_every_toml_example_is_toml() -> None:
+def test_toml_examples_can_be_parsed() -> None:
     for page in PAGES:
         for match in re.finditer(r"^```toml\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
             tomllib.loads(match[1])
@@ -133,17 +133,19 @@ def test_every_toml_example_is_toml() -> None:
 # Links.
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-WRITTEN = [*PAGES, *ROOT.glob("*.md"), *ROOT.glob("*/README.md"), ROOT / "llms.txt"]
+LINKING_PAGES = [*PAGES, *ROOT.glob("*.md"), *ROOT.glob("*/README.md"), ROOT / "llms.txt"]
 
 
-def anchors(page: Path) -> set[str]:
-    """What GitHub makes of the headings of a page."""
+def list_anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", sorted({*WRITTEN}), ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
+@pytest.mark.parametrize(
+    "page", sorted({*LINKING_PAGES}), ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_links_of_each_page_have_targets(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
     for link in _LINK.findall(re.sub(r"`[^`\n]*`", "", text)):
         if link.startswith("https://"):
@@ -152,11 +154,11 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), link
         if anchor:
-            assert anchor in anchors(target), link
+            assert anchor in list_anchors(target), link
 
 
-def test_llms_txt_is_in_its_form_and_lists_every_page() -> None:
-    """https://llmstxt.org: a title, a summary, what else there is to say, and lists of links."""
+def test_llms_txt_has_its_format_and_lists_every_page() -> None:
+    """https://llmstxt.org: a title, a summary, other paragraphs, and lists of links."""
     text = (ROOT / "llms.txt").read_text("utf-8")
     title, summary, *rest = [part for part in text.split("\n\n") if part]
     assert title == "# Toolspeak"

@@ -44,8 +44,8 @@ def folder(tmp_path: Path) -> Path:
 
 def environment(folder: Path) -> dict[str, str]:
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    kept = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
-    return {**kept, "PATH": path, "HOME": str(folder), "TERM": "dumb", "LANG": "C.UTF-8"}
+    python_path = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+    return {**python_path, "PATH": path, "HOME": str(folder), "TERM": "dumb", "LANG": "C.UTF-8"}
 
 
 def print_script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -60,7 +60,7 @@ def find_shell(shell: str) -> str:
     return program
 
 
-ASKED = """
+BASH_PROGRAM = """
 COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
 _toolspeak; printf '%s\\n' "${{COMPREPLY[@]}}"
 """
@@ -75,31 +75,31 @@ BASH_CASES = [
 """bash splits `--trust=st` into three words."""
 
 
-@pytest.mark.parametrize(("typed", "offered"), BASH_CASES)
+@pytest.mark.parametrize(("typed", "completions"), BASH_CASES)
 def test_bash_completes_words(
-    typed: str, offered: set[str], folder: Path, capsys: pytest.CaptureFixture[str]
+    typed: str, completions: set[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     last = "''" if typed.endswith(" ") else ""
-    asked = ASKED.format(words=f"toolspeak {typed}{last}")
-    done = subprocess.run(
-        [find_shell("bash"), "-c", print_script("bash", capsys) + asked],
+    program_text = BASH_PROGRAM.format(words=f"toolspeak {typed}{last}")
+    finished = subprocess.run(
+        [find_shell("bash"), "-c", print_script("bash", capsys) + program_text],
         cwd=folder,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert set(done.stdout.split()) == offered
-    assert done.stderr == ""
+    assert set(finished.stdout.split()) == completions
+    assert finished.stderr == ""
 
 
-@pytest.mark.parametrize(("typed", "offered"), CASES)
+@pytest.mark.parametrize(("typed", "completions"), CASES)
 def test_fish_completes_words(
-    typed: str, offered: set[str], folder: Path, capsys: pytest.CaptureFixture[str]
+    typed: str, completions: set[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fish = find_shell("fish")
     (folder / "script.fish").write_text(print_script("fish", capsys))
     command = f"source script.fish; complete -C 'toolspeak {typed}'"
-    done = subprocess.run(
+    finished = subprocess.run(
         [fish, "--no-config", "-c", command],
         cwd=folder,
         env=environment(folder),
@@ -107,36 +107,36 @@ def test_fish_completes_words(
         text=True,
         check=True,
     )
-    assert {line.partition("\t")[0] for line in done.stdout.splitlines()} == offered
+    assert {line.partition("\t")[0] for line in finished.stdout.splitlines()} == completions
 
 
-STARTS = {
+SHELLS = {
     "bash": (["--norc", "--noprofile"], ""),
     "zsh": (["-f"], "autoload -Uz compinit && compinit -u -D; "),
 }
 
 
-@pytest.mark.parametrize("shell", STARTS)
+@pytest.mark.parametrize("shell", SHELLS)
 def test_tab_at_a_terminal_completes_without_starting_python(shell: str, folder: Path) -> None:
     program = find_shell(shell)
-    options, begin = STARTS[shell]
+    options, setup = SHELLS[shell]
     terminal = pexpect.spawn(
         program, options, cwd=str(folder), env=environment(folder), encoding="utf-8", timeout=60
     )
     try:
         terminal.sendline(
-            f"PS1='ready> '; {begin}eval \"$(toolspeak completion {shell})\"; echo don''e"
+            f"PS1='ready> '; {setup}eval \"$(toolspeak completion {shell})\"; echo don''e"
         )
         terminal.expect("done")
         terminal.expect("ready> ")
-        for typed, rest in (
+        for typed, expected in (
             ("toolspeak parse --dialect herm", "es "),
             ("toolspeak parse --tru", "st "),
             ("toolspeak check --config tool", "speak.toml"),
             ("toolspeak chat openr", "outer/"),
         ):
             terminal.send(f"{typed}\t")
-            terminal.expect_exact(rest)
+            terminal.expect_exact(expected)
             # Ctrl-C might be lost while the shell still completes; keys are not.
             terminal.sendcontrol("u")
             terminal.send("\r")

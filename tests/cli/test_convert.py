@@ -14,8 +14,8 @@ from tests.wires.scenarios import SCENARIOS
 from toolspeak import Request, fold
 from toolspeak.cli import main
 from toolspeak.config.providers import PROVIDERS, find_provider
-from toolspeak.provider_formats import format_tools
 from toolspeak.engine.attempt import apply_quirks
+from toolspeak.provider_formats import format_tools
 from toolspeak.types import Quirks
 from toolspeak.wires import WIRES, Envelope, StreamDecoder
 
@@ -59,8 +59,8 @@ def test_convert_json_lines_converts_each_request(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", WIRES)
 def test_convert_transcript_round_trips(tmp_path: Path, target: str) -> None:
     lines = "\n".join(map(json.dumps, MESSAGES))
-    there = convert(tmp_path, lines, "--from", "openai_chat", "--to", target)
-    back = convert(tmp_path, there, "--from", target, "--to", "openai_chat")
+    converted = convert(tmp_path, lines, "--from", "openai_chat", "--to", target)
+    back = convert(tmp_path, converted, "--from", target, "--to", "openai_chat")
     found = [json.loads(line) for line in back.splitlines()]
     assert [message["role"] for message in found] == ["system", "user", "assistant", "tool"]
     assert found[2]["tool_calls"][0]["function"] == CALL["function"]
@@ -76,10 +76,10 @@ def test_convert_replies_and_streams_keeps_the_call(tmp_path: Path, target: str)
         assert fold(WIRES[target].decode_reply(found)).text == reply.text
         for source in WIRES.values():
             stream = b"".join(map(source.stream_encoder(envelope).feed, scenario.reply))
-            said = convert(tmp_path, stream, "--from", source.name, "--to", target)
+            converted = convert(tmp_path, stream, "--from", source.name, "--to", target)
             decoder = StreamDecoder(WIRES[target])
-            heard = fold([*decoder.feed(said.encode()), *decoder.finish()])
-            assert (heard.text, heard.failure) == (reply.text, None)
+            decoded = fold([*decoder.feed(converted.encode()), *decoder.finish()])
+            assert (decoded.text, decoded.failure) == (reply.text, None)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_convert_file_onto_itself_works(tmp_path: Path) -> None:
 def test_convert_reply_prints_notes_on_losses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    thought = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
-    reply = {"type": "message", "content": [thought], "stop_reason": "end_turn"}
+    thinking = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+    reply = {"type": "message", "content": [thinking], "stop_reason": "end_turn"}
     convert(tmp_path, json.dumps(reply), "--from", "anthropic", "--to", "ollama")
     assert "signature" in capsys.readouterr().err
 
@@ -164,7 +164,9 @@ def test_every_provider_has_a_known_wire() -> None:
     for name, provider in PROVIDERS.items():
         assert provider.wire in WIRES, name
         assert not provider.base_url.endswith("/")
-        assert provider.key_variables or "127.0.0.1" in provider.base_url or not provider.base_url, name
+        assert (
+            provider.key_variables or "127.0.0.1" in provider.base_url or not provider.base_url
+        ), name
         assert format_tools(name, [{"name": "f"}])
 
 
@@ -207,7 +209,7 @@ def test_provider_quirks_are_read() -> None:
     named = {"type": "function", "function": {"name": "f"}}
     unchanged, _ = apply_quirks({"tool_choice": named}, find_provider("mistral").quirks)
     assert unchanged == {"tool_choice": named}
-    thought = {"messages": [{"role": "assistant", "content": "a", "reasoning_content": "b"}]}
-    groq, notes = apply_quirks(thought, find_provider("groq").quirks)
+    thinking = {"messages": [{"role": "assistant", "content": "a", "reasoning_content": "b"}]}
+    groq, notes = apply_quirks(thinking, find_provider("groq").quirks)
     assert groq == {"messages": [{"role": "assistant", "content": "a"}]}
     assert [note.where for note in notes] == ["$.messages[].reasoning_content"]

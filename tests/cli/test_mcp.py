@@ -32,7 +32,7 @@ from toolspeak.types import Request, ToolCall
 CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
 COMMAND = ["-m", "toolspeak", "mcp", "--no-embedded"]
 KEYS = {"TOOLSPEAK_KEYS": "a-key-for-tests"}
-_PATIENCE = 60
+_STOP_SECONDS = 60
 Call = Callable[..., Coroutine[Any, Any, tuple[bool, Any]]]
 
 
@@ -75,7 +75,7 @@ def create_test_server() -> Any:
 
 
 @pytest.fixture(autouse=True)
-def source_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def set_source_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make programs that start in another folder use the same sources."""
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(Path(one).absolute()) for one in paths))
@@ -188,8 +188,8 @@ def test_agent_calls_a_tool_over_stdio(tmp_path: Path) -> None:
 
 
 @contextmanager
-def serve_http(folder: Path, place: str, **environ: str) -> Generator[str]:
-    command = [sys.executable, *COMMAND, "--http", place]
+def serve_http(folder: Path, address: str, **environ: str) -> Generator[str]:
+    command = [sys.executable, *COMMAND, "--http", address]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=environment(**environ), cwd=folder
     )
@@ -197,7 +197,7 @@ def serve_http(folder: Path, place: str, **environ: str) -> Generator[str]:
     try:
         yield process.stdout.readline().strip().replace("0.0.0.0", "127.0.0.1")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(_PATIENCE) == 0
+        assert process.wait(_STOP_SECONDS) == 0
     finally:
         process.kill()
         process.communicate()
@@ -233,9 +233,9 @@ def test_http_for_other_machines_needs_a_key(tmp_path: Path, call_tool: Call, ca
                 assert client.post(url, json={}, headers=headers).status_code == 401
 
 
-@pytest.mark.parametrize("place", ["8080", "host:", ":80", "h:99999", "h:x"])
-def test_invalid_address_is_an_error(place: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["mcp", "--http", place]) == 2
+@pytest.mark.parametrize("address", ["8080", "host:", ":80", "h:99999", "h:x"])
+def test_invalid_address_is_an_error(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mcp", "--http", address]) == 2
     assert "--http: expected HOST:PORT" in capsys.readouterr().err
 
 

@@ -27,7 +27,7 @@ from toolspeak.cli.run import RUNNABLE
 from toolspeak.config.settings import Config, ModelSettings, ServerSettings, UpstreamSettings
 
 RUN = [sys.executable, "-m", "toolspeak", "run"]
-FAKE = f"""#!{sys.executable} -IS
+FAKE_CLIENT = f"""#!{sys.executable} -IS
 import json, os, sys, time
 print(json.dumps({{"argv": sys.argv[1:], "env": dict(os.environ)}}), flush=True)
 if "wait" in sys.argv:
@@ -35,12 +35,12 @@ if "wait" in sys.argv:
 sys.exit(7)
 """
 GATEWAY = GatewayAddress("http://127.0.0.1:7878", "qwen3", "secret")
-FAR = UpstreamSettings(wire="openai_chat", base_url="http://127.0.0.1:9/v1")
+UPSTREAM = UpstreamSettings(wire="openai_chat", base_url="http://127.0.0.1:9/v1")
 MODELS = {
-    "small": ModelSettings("far", context=8192),
-    "large:30b": ModelSettings("far", context=200_000),
+    "small": ModelSettings("upstream", context=8192),
+    "large:30b": ModelSettings("upstream", context=200_000),
 }
-CONFIG = Config(default="large:30b", upstreams={"far": FAR}, models=MODELS)
+CONFIG = Config(default="large:30b", upstreams={"upstream": UPSTREAM}, models=MODELS)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     programs = tmp_path / "bin"
     programs.mkdir()
     for client in RUNNABLE.values():
-        (programs / client.program).write_text(FAKE)
+        (programs / client.program).write_text(FAKE_CLIENT)
         (programs / client.program).chmod(0o755)
     return {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
@@ -136,23 +136,23 @@ def serve_json(answers: Mapping[str, Any]) -> Generator[str, None, None]:
 def test_run_starts_the_client_with_the_gateway_url(
     name: str, environment: dict[str, str], run_client: RunClient, url: str
 ) -> None:
-    done = run_client(name, "--url", url, "--key", "k1", "--", "-p", "--model", "a b")
-    assert done.returncode == 7
-    assert done.stderr == ""
-    output = json.loads(done.stdout)
+    finished = run_client(name, "--url", url, "--key", "k1", "--", "-p", "--model", "a b")
+    assert finished.returncode == 7
+    assert finished.stderr == ""
+    output = json.loads(finished.stdout)
     assert output["argv"][-3:] == ["-p", "--model", "a b"]
     new = {key: value for key, value in output["env"].items() if environment.get(key) != value}
-    said = json.dumps([output["argv"], new])
-    assert url in said
-    assert "large:30b" in said
+    combined = json.dumps([output["argv"], new])
+    assert url in combined
+    assert "large:30b" in combined
     assert "k1" in json.dumps(new)
-    assert "k1" not in json.dumps(output["argv"]), "everybody could see it"
+    assert "k1" not in json.dumps(output["argv"]), "other users can see arguments"
     assert not {*RUNNABLE[name].unset} & {*output["env"]}
 
 
 def test_run_with_model_and_key_passes_them_on(run_client: RunClient, url: str) -> None:
-    done = run_client("--url", url, "--model", "gpt-5", "claude", TOOLSPEAK_KEYS="k2,k3")
-    env = json.loads(done.stdout)["env"]
+    finished = run_client("--url", url, "--model", "gpt-5", "claude", TOOLSPEAK_KEYS="k2,k3")
+    env = json.loads(finished.stdout)["env"]
     assert (env["ANTHROPIC_MODEL"], env["ANTHROPIC_AUTH_TOKEN"]) == ("gpt-5", "k2")
 
 
@@ -161,21 +161,23 @@ def test_printed_command_runs_in_a_shell_and_hides_the_key(
     name: str, environment: dict[str, str], run_client: RunClient, url: str
 ) -> None:
     words = (name, "--url", url, "--key", "k1", "--print", "--", "-p", "it's here")
-    done = run_client(*words)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "k1" not in done.stdout
-    pasted = subprocess.run(
-        ["sh", "-c", done.stdout.replace("YOUR_KEY", "k1")],
+    finished = run_client(*words)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert "k1" not in finished.stdout
+    shell = subprocess.run(
+        ["sh", "-c", finished.stdout.replace("YOUR_KEY", "k1")],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     started = run_client(*(word for word in words if word != "--print"))
-    pasted_told, output = json.loads(pasted.stdout), json.loads(started.stdout)
-    assert pasted_told["argv"] == output["argv"]
+    shell_output, output = json.loads(shell.stdout), json.loads(started.stdout)
+    assert shell_output["argv"] == output["argv"]
     same = [name for name in output["env"] if name not in ("_", "PWD", "SHLVL", "LC_CTYPE")]
-    assert {key: pasted_told["env"].get(key) for key in same} == {k: output["env"][k] for k in same}
+    assert {key: shell_output["env"].get(key) for key in same} == {
+        k: output["env"][k] for k in same
+    }
 
 
 def test_run_changes_no_file_of_the_user(
@@ -185,8 +187,8 @@ def test_run_changes_no_file_of_the_user(
         run_client(name, "--url", url)
     home = Path(environment["HOME"])
     files = [path.relative_to(home) for path in home.rglob("*") if path.is_file()]
-    made = {str(path) for path in files if path.parts[0] != "bin"}
-    assert made == {".local/state/toolspeak/gemini/.gemini/settings.json"}
+    created = {str(path) for path in files if path.parts[0] != "bin"}
+    assert created == {".local/state/toolspeak/gemini/.gemini/settings.json"}
 
 
 def test_print_writes_no_file(environment: dict[str, str], run_client: RunClient, url: str) -> None:
@@ -215,16 +217,16 @@ def test_signal_reaches_the_client(environment: dict[str, str], url: str) -> Non
     assert process.stdout
     assert json.loads(process.stdout.readline())["argv"][-1] == "wait"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == -signal.SIGTERM
+    assert process.wait(60) == -signal.SIGTERM
     process.stdout.close()
 
 
 def test_model_with_small_context_is_warned_about(run_client: RunClient, url: str) -> None:
-    done = run_client("claude", "--url", url, "--model", "small")
-    assert done.returncode == 7
+    finished = run_client("claude", "--url", url, "--model", "small")
+    assert finished.returncode == 7
     assert (
         "sends about 29000 tokens in its first request, but small has a context of 8192"
-        in done.stderr
+        in finished.stderr
     )
 
 
@@ -296,19 +298,19 @@ def test_run_skips_gateways_that_were_killed(
     folder = Path(environment["HOME"]) / ".local/state/toolspeak/gateways"
     folder.mkdir(parents=True)
     with serve_json({}) as other:
-        for age, place in enumerate((other, "http://127.0.0.1:9", url)):
-            note = folder / f"{age}.json"
-            note.write_text(json.dumps({"url": place, "process": os.getpid()}))
-            os.utime(note, (1000 - age, 1000 - age))
-        done = run_client("claude")
-    assert done.returncode == 7, done.stderr
-    assert json.loads(done.stdout)["env"]["ANTHROPIC_BASE_URL"] == url
+        for age, address in enumerate((other, "http://127.0.0.1:9", url)):
+            path = folder / f"{age}.json"
+            path.write_text(json.dumps({"url": address, "process": os.getpid()}))
+            os.utime(path, (1000 - age, 1000 - age))
+        finished = run_client("claude")
+    assert finished.returncode == 7, finished.stderr
+    assert json.loads(finished.stdout)["env"]["ANTHROPIC_BASE_URL"] == url
 
 
 def test_wrong_key_is_an_error(run_client: RunClient) -> None:
     locked = Config(
         default="large:30b",
-        upstreams={"far": FAR},
+        upstreams={"upstream": UPSTREAM},
         models=MODELS,
         server=ServerSettings(keys=("right",)),
     )
@@ -368,7 +370,7 @@ def read_codex_settings(args: Sequence[str]) -> dict[str, Any]:
     return output
 
 
-ODD = [
+UNUSUAL_NAMES = [
     'a"b',
     "a\\",
     "a\\b c",
@@ -381,25 +383,25 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", UNUSUAL_NAMES)
 def test_model_name_is_escaped_in_every_format(name: str) -> None:
-    odd = GatewayAddress("http://127.0.0.1:7878", name, 'k"1')
-    output = json.loads(build_launch(CLIENTS["claude"], odd).argv[2])
+    gateway = GatewayAddress("http://127.0.0.1:7878", name, 'k"1')
+    output = json.loads(build_launch(CLIENTS["claude"], gateway).argv[2])
     assert {*output} == {"env"}
-    assert output["env"].pop("ANTHROPIC_BASE_URL") == odd.url
+    assert output["env"].pop("ANTHROPIC_BASE_URL") == gateway.url
     assert len(output["env"]) == 4
     assert {*output["env"].values()} == {name}
-    provider = {"name": "toolspeak", "base_url": f"{odd.url}/v1", "wire_api": "responses"}
-    assert read_codex_settings(build_launch(CLIENTS["codex"], odd).argv[1:]) == {
+    provider = {"name": "toolspeak", "base_url": f"{gateway.url}/v1", "wire_api": "responses"}
+    assert read_codex_settings(build_launch(CLIENTS["codex"], gateway).argv[1:]) == {
         "model": name,
         "model_provider": "toolspeak",
         "model_providers": {"toolspeak": provider},
     }
-    content = json.loads(build_launch(CLIENTS["opencode"], odd).env["OPENCODE_CONFIG_CONTENT"])
+    content = json.loads(build_launch(CLIENTS["opencode"], gateway).env["OPENCODE_CONFIG_CONTENT"])
     assert [*content["provider"]["toolspeak"]["models"]] == [name]
-    [file] = build_snippets(CLIENTS["codex"], odd)
+    [file] = build_snippets(CLIENTS["codex"], gateway)
     assert tomllib.loads(file.text)["model"] == name
-    lines = [one.text for one in build_snippets(CLIENTS["llm"], odd) if one.language == "yaml"]
+    lines = [one.text for one in build_snippets(CLIENTS["llm"], gateway) if one.language == "yaml"]
     assert yaml.safe_load(lines[0])[0]["model_name"] == name
 
 
@@ -409,17 +411,17 @@ NO_MODEL = {"open-webui", "openai-sdk", "anthropic-sdk", "ollama-sdk", "gemini-s
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_snippets_of_every_client_are_valid(name: str) -> None:
-    odd = GatewayAddress("http://127.0.0.1:7878", 'a "b" $c', "secret")
-    output = [*build_snippets(CLIENTS[name], odd)]
-    assert odd.url in "".join(one.text for one in output)
+    gateway = GatewayAddress("http://127.0.0.1:7878", 'a "b" $c', "secret")
+    output = [*build_snippets(CLIENTS[name], gateway)]
+    assert gateway.url in "".join(one.text for one in output)
     for one in output:
         match one.language:
             case "json":
                 assert json.loads(one.text)
             case "toml":
-                assert tomllib.loads(one.text)["model"] == odd.model
+                assert tomllib.loads(one.text)["model"] == gateway.model
             case "yaml":
-                assert yaml.safe_load(one.text)[0]["model_name"] == odd.model
+                assert yaml.safe_load(one.text)[0]["model_name"] == gateway.model
             case "sh":
                 assert shlex.split(one.text)
             case "python":

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec import structs
@@ -26,7 +27,8 @@ from .concurrency import call_function
 
 if TYPE_CHECKING:
     from ..config.settings import Config
-    from ..upstream.catalog import Catalog, ResolvedModel
+    from ..upstream.catalog import ResolvedModel
+    from ..upstream.model_connection import ModelConnection
 
 ModelFunction = Callable[[Request], Any]
 """Returns text, in which calls are parsed, or a list of calls, text and reasoning, or a `Reply`."""
@@ -125,14 +127,15 @@ class LiveModel:
         self.name = name
         self._polling = polling
         self._config = config
-        self._connection: _ModelConnection | None = None
+        self._connection: ModelConnection | None = None
+        self._stack = AsyncExitStack()
         self._lock = asyncio.Lock()
 
     async def ask(self, request: Request, send: SendEvents) -> None:
         from ..upstream.model_call import ModelCall
 
         connection = await self.open()
-        model = _add_polling_tools(connection.resolve(), self._polling)
+        model = _add_polling_tools(await connection.resolve(), self._polling)
         call = ModelCall(connection.services, request, model, _EventSink(send))
         try:
             rest = await call.run()
@@ -142,15 +145,18 @@ class LiveModel:
         await send(rest)
 
     async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection:
-            await connection.close()
+        self._connection = None
+        await self._stack.aclose()
 
-    async def open(self) -> _ModelConnection:
+    async def open(self) -> ModelConnection:
         """Connect to the model, or raise `UsageError` if it does not exist."""
         async with self._lock:
             if self._connection is None:
-                self._connection = await _open_connection(self.name, self._config)
+                try:
+                    self._connection = await _connect(self.name, self._config, self._stack)
+                except BaseException:
+                    await self._stack.aclose()
+                    raise
             return self._connection
 
 
@@ -171,84 +177,34 @@ class _EventSink:
         await self._send(events)
 
 
-class _ModelConnection:
-    """The services that requests to one model need. Servers are discovered only if the model is
-    not configured."""
-
-    def __init__(self, name: str, config: Config) -> None:
-        from ..store.base import MemoryStore
-        from ..upstream.catalog import EMBEDDED, Catalog
-        from ..upstream.client import UpstreamClient
-        from ..upstream.discovery import KNOWN_SERVERS, LocalModels
-        from ..upstream.learned_modes import LearnedModes
-        from ..upstream.model_call import ModelServices
-        from ..upstream.timers import Ticker
-
-        is_known = bool(name) and Catalog(config, os.environ).find_model(name) is not None
-        self._name = name
-        self._config = config
-        self._local = LocalModels(config, () if is_known or name == EMBEDDED else KNOWN_SERVERS)
-        self._ticker = Ticker()
-        self.services = ModelServices(UpstreamClient(self._ticker), LearnedModes(MemoryStore()))
-
-    async def open(self) -> None:
-        """Find the model, or raise `UsageError`. A server's first model is used if none is
-        named."""
-        from ..upstream.catalog import EMBEDDED
-
-        await self._local.start()
-        if self._name in ("", EMBEDDED) and self._local.load_error:
-            raise UsageError(f"there is no embedded model: {self._local.load_error}")
-        if self._name == EMBEDDED and self._local.embedded:
-            # The default model may be another one.
-            self._name = f"{EMBEDDED}/{self._local.embedded.model}"
-        if self._name == f"{_SERVER}/":
-            self._name += await self._find_first_model()
-        self.resolve()
-
-    def resolve(self) -> ResolvedModel:
-        """Return the model. The embedded one has another port after a restart."""
-        catalog = self._read_catalog()
-        return catalog.resolve_exact(self._name or catalog.default_model)
-
-    def _read_catalog(self) -> Catalog:
-        from ..upstream.catalog import Catalog
-
-        return Catalog(self._config, os.environ, self._local.servers())
-
-    async def _find_first_model(self) -> str:
-        from ..upstream.discovery import list_models
-
-        endpoint = self._read_catalog().find_endpoint(_SERVER)
-        assert endpoint is not None
-        names = await list_models(self.services.upstreams, endpoint, "/models")
-        if not names:
-            problem = f"{endpoint.base_url} does not respond, or lists no models"
-            raise UsageError(f"{problem}: name one, as in `…/v1#name`")
-        return names[0]
-
-    async def close(self) -> None:
-        self.services.upstreams.close()
-        self._ticker.stop()
-        await self._local.stop()
-
-
-async def _open_connection(name: str, config: Config | None) -> _ModelConnection:
+async def _connect(name: str, config: Config | None, stack: AsyncExitStack) -> ModelConnection:
     from ..config.loading import load_config
     from ..upstream.catalog import EMBEDDED
+    from ..upstream.model_connection import connect_model
 
     config = config or load_config(None, os.environ)
     if "://" in name:
         config, name = _add_server(config, name)
     elif name:
         config = structs.replace(config, embedded=name == EMBEDDED)
-    connection = _ModelConnection(name, config)
-    try:
-        await connection.open()
-    except BaseException:
-        await connection.close()
-        raise
+    connection = await stack.enter_async_context(connect_model(config, name))
+    if connection.name == f"{_SERVER}/":
+        connection.name += await _find_first_model(connection)
+    await connection.resolve()
     return connection
+
+
+async def _find_first_model(connection: ModelConnection) -> str:
+    from ..upstream.catalog import Catalog
+    from ..upstream.discovery import list_models
+
+    endpoint = Catalog(connection.config, os.environ).find_endpoint(_SERVER)
+    assert endpoint is not None
+    names = await list_models(connection.services.upstreams, endpoint, "/models")
+    if not names:
+        problem = f"{endpoint.base_url} does not respond, or lists no models"
+        raise UsageError(f"{problem}: name one, as in `…/v1#name`")
+    return names[0]
 
 
 def _add_server(config: Config, address: str) -> tuple[Config, str]:

@@ -104,8 +104,8 @@ class _Evaluation(Struct):
 
     async def ask_questions(self, config: Config) -> None:
         """Ask every question that has no answer yet."""
-        from ..evaluation.connection import connect_model
         from ..evaluation.runner import EvalRunner, full_name
+        from ..upstream.model_connection import connect_model
 
         options = self.options
         with self.console.status("Looking for the model …") as status:

@@ -66,8 +66,8 @@ async def probe_by_name(
 ) -> tuple[ProbeReport, ConfigAdvice]:
     """Probe a model, and share the recommended mode with gateways if `tools` is auto."""
     from ..evaluation.config_advice import advise_config
-    from ..evaluation.connection import connect_model
     from ..evaluation.probe import probe_model
+    from ..upstream.model_connection import connect_model
 
     async with connect_model(loaded.config, name) as connection:
         model = await connection.resolve()

@@ -28,8 +28,8 @@ from ..errors import ToolspeakError, UpstreamError, UsageError
 from ..types import Message, Reply, Request, Text, ToolsMode, Usage
 from ..upstream.catalog import ResolvedModel
 from ..upstream.model_call import ModelCall
+from ..upstream.model_connection import ModelConnection
 from ..upstream.record import RequestRecord
-from .connection import ModelConnection
 from .questions import EvalQuestion, is_correct
 
 _MAX_TEXT = 500

@@ -16,12 +16,12 @@ from msgspec import Struct
 from ..config.settings import Config
 from ..errors import UsageError
 from ..store.base import MemoryStore
-from ..upstream.catalog import EMBEDDED, Catalog, ResolvedModel, UnknownModelError
-from ..upstream.client import UpstreamClient
-from ..upstream.discovery import LocalModels
-from ..upstream.learned_modes import LearnedModes
-from ..upstream.model_call import ModelServices
-from ..upstream.timers import Ticker
+from .catalog import EMBEDDED, Catalog, ResolvedModel, UnknownModelError
+from .client import UpstreamClient
+from .discovery import KNOWN_SERVERS, LocalModels
+from .learned_modes import LearnedModes
+from .model_call import ModelServices
+from .timers import Ticker
 
 _READY_CHECK_INTERVAL = 0.1
 
@@ -57,18 +57,21 @@ class ModelConnection(Struct):
 
 @asynccontextmanager
 async def connect_model(config: Config, name: str = "") -> AsyncGenerator[ModelConnection]:
-    """Connect to the named model, or to the default model.
+    """Connect to the named model, to the embedded one ("embedded"), or to the default model.
 
     The models of this machine are discovered only if the configuration does not have it.
     """
     ticker = Ticker()
     upstreams = UpstreamClient(ticker)
     services = ModelServices(upstreams, LearnedModes(MemoryStore()))
-    local = LocalModels(config)
+    local = LocalModels(config, () if name == EMBEDDED else KNOWN_SERVERS)
     wanted = name or config.default
     try:
         if not (wanted and Catalog(config, os.environ).find_model(wanted)):
             await local.start()
+        if name == EMBEDDED and local.embedded:
+            # The default model may be another one.
+            name = f"{EMBEDDED}/{local.embedded.model}"
         yield ModelConnection(services, config, name, local)
     finally:
         upstreams.close()

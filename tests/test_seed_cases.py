@@ -445,8 +445,8 @@ def test_approval_cases_match() -> None:
         prior = dict(given.get("prior_decisions", ()))
         approvals = Approvals(policy, lambda question, prior=prior: prior[question.tool])
         for name in prior:
-            asked = approvals.build_request(ToolCall(id="", name=name, arguments={}), _tool(name))
-            asyncio.run(approvals.ask(asked))
+            request = approvals.build_request(ToolCall(id="", name=name, arguments={}), _tool(name))
+            asyncio.run(approvals.ask(request))
         needs = approvals.decide_by_policy(_tool(given["tool"])) is None
         results[case["id"]] = case["expected"] == needs
     check_results(results)

@@ -38,8 +38,8 @@ Call = Callable[..., Coroutine[Any, Any, tuple[bool, Any]]]
 
 def environment(**more: str) -> dict[str, str]:
     """Return the variables that the program needs, without the user's own keys."""
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    return {**kept, **more}
+    inherited = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    return {**inherited, **more}
 
 
 def read_results(client: Client) -> Call:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pytest
@@ -37,10 +37,20 @@ BINARY = shutil.which("redis-server")
 needs_package = pytest.mark.skipif(
     find_spec("redis") is None, reason="the package redis is not installed"
 )
-needs_redis = pytest.mark.skipif(
-    find_spec("redis") is None or BINARY is None,
-    reason="the package redis or the program redis-server is not installed",
+REDIS_MARKS = (
+    pytest.mark.redis,
+    pytest.mark.skipif(
+        find_spec("redis") is None or BINARY is None,
+        reason="the package redis or the program redis-server is not installed",
+    ),
 )
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def needs_redis(test: Test) -> Test:
+    for mark in REDIS_MARKS:
+        test = mark(test)
+    return test
 
 
 class Server:
@@ -161,7 +171,7 @@ class HostedSocketStore(SocketStore):
         await self._server.stop()
 
 
-@pytest.fixture(params=["memory", "socket", pytest.param("redis", marks=needs_redis)])
+@pytest.fixture(params=["memory", "socket", pytest.param("redis", marks=REDIS_MARKS)])
 def store(request: pytest.FixtureRequest) -> Store:
     if request.param == "memory":
         return MemoryStore()
@@ -344,16 +354,16 @@ NUMBERS = st.integers(-8, 8).map(lambda eighths: eighths / 8)
 
 
 def operations(seconds: st.SearchStrategy[float]) -> st.SearchStrategy[list[Operation]]:
-    def one(
+    def operation(
         name: str, *arguments: st.SearchStrategy[Any], **named: st.SearchStrategy[Any]
     ) -> st.SearchStrategy[Operation]:
         return st.tuples(st.just(name), st.tuples(*arguments), st.fixed_dictionaries(named))
 
     sums = st.dictionaries(st.sampled_from(["n", "m", "größe"]), NUMBERS)
-    reads = [one(name, KEYS) for name in ("get", "list_items", "read_counters", "delete")]
-    put = one("put", KEYS, VALUES, seconds)
-    push = one("push", KEYS, VALUES, max_items=st.integers(1, 3), seconds=seconds)
-    return st.lists(st.one_of(put, push, one("increment", KEYS, sums), *reads), max_size=40)
+    reads = [operation(name, KEYS) for name in ("get", "list_items", "read_counters", "delete")]
+    put = operation("put", KEYS, VALUES, seconds)
+    push = operation("push", KEYS, VALUES, max_items=st.integers(1, 3), seconds=seconds)
+    return st.lists(st.one_of(put, push, operation("increment", KEYS, sums), *reads), max_size=40)
 
 
 class Clock:
@@ -586,19 +596,19 @@ async def run_every_operation(store: Store) -> list[Any]:
 
 @needs_redis
 def test_two_stores_at_one_server_share_their_entries(shared: Server) -> None:
-    async def test(one: Store) -> None:
+    async def test(first: Store) -> None:
         await flush(shared.url)
-        other = redis_store(shared.url)
-        await one.put("a", b"1", 60)
-        await one.push("l", b"1", max_items=3, seconds=60)
-        await asyncio.gather(*(store.increment("c", {"n": 1}) for store in (one, other) * 20))
-        await other.push("l", b"2", max_items=3, seconds=60)
-        assert await other.get("a") == b"1"
-        assert await one.list_items("l") == [b"2", b"1"]
-        assert await one.read_counters("c") == await other.read_counters("c") == {"n": 40.0}
-        await other.delete("a")
-        assert await one.get("a") is None
-        await other.close()
+        second = redis_store(shared.url)
+        await first.put("a", b"1", 60)
+        await first.push("l", b"1", max_items=3, seconds=60)
+        await asyncio.gather(*(store.increment("c", {"n": 1}) for store in (first, second) * 20))
+        await second.push("l", b"2", max_items=3, seconds=60)
+        assert await second.get("a") == b"1"
+        assert await first.list_items("l") == [b"2", b"1"]
+        assert await first.read_counters("c") == await second.read_counters("c") == {"n": 40.0}
+        await second.delete("a")
+        assert await first.get("a") is None
+        await second.close()
 
     run(test, redis_store(shared.url))
 

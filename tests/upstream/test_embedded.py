@@ -159,14 +159,16 @@ def test_model_after_stop_leaves_no_process_or_task() -> None:
 def test_reply_without_a_limit_is_bounded_for_the_bundled_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same file given as `gguf` counts as another model, which has no such bound."""
+    """The same file given as `gguf` counts as another model: only the context window, which the
+    prompt nearly fills, ends its reply."""
     monkeypatch.setattr("toolspeak.upstream.embedded._MAX_REPLY_TOKENS", 8)
+    prompt = "word " * 180
 
     async def count_tokens(gguf: Path | None) -> int:
         endless = {"max_tokens": None, "ignore_eos": True}
-        async with run_model(gguf, context=64) as embedded:
+        async with run_model(gguf, context=256) as embedded:
             _, reply = await asyncio.to_thread(
-                send_request, embedded.url, embedded.key, "Hi", **endless
+                send_request, embedded.url, embedded.key, prompt, **endless
             )
             return reply["usage"]["completion_tokens"]
 

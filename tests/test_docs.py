@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.running_gateway import behind, running
+from tests.gateway.running_gateway import make_config, run_gateway
 from toolspeak import (
     DIALECTS,
     CallEnd,
@@ -85,7 +85,10 @@ def reply_with_weather(request: Request) -> list[Event]:
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """The URL of a gateway, for examples that send requests."""
-    with ScriptedServer(reply_with_weather) as server, running(behind(server.url)) as gateway:
+    with (
+        ScriptedServer(reply_with_weather) as server,
+        run_gateway(make_config(server.url)) as gateway,
+    ):
         yield gateway.url
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from docs.generate import pages
 
 import toolspeak
+from tests.conftest import MARKERS
 from tests.support import TOOLBOX, list_calls
 from toolspeak import Dialect
 from toolspeak.notes import NOTES
@@ -70,6 +71,15 @@ def test_note_codes_are_all_used() -> None:
 def test_generated_pages_match_the_code() -> None:
     for name, text in pages().items():
         assert (ROOT / "docs" / name).read_text() == text, f"docs/{name}: run `make docs`"
+
+
+def test_markers_name_existing_tests() -> None:
+    """A renamed test would lose its marker, and `make test-fast` would run it."""
+    for prefix in (prefix for prefixes in MARKERS.values() for prefix in prefixes):
+        name, _, function = prefix.partition("::")
+        path = ROOT / "tests" / name
+        assert path.exists(), prefix
+        assert not function or f"def {function}" in path.read_text(), prefix
 
 
 def test_dialect_guide_example_works() -> None:

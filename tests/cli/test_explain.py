@@ -12,7 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.gateway_process import ASKED, HTTP, environment, serving, settings_for
+from tests.gateway.gateway_process import (
+    CHAT_BODY,
+    HTTP,
+    format_settings,
+    make_environment,
+    start_gateway,
+)
 from toolspeak import Finish, TextDelta
 from toolspeak.cli import main
 from toolspeak.config.running_instances import RunningInstance, list_instances, register_instance
@@ -50,12 +56,12 @@ def test_explain_prints_a_request_of_a_running_gateway(tmp_path: Path, explain: 
     reply: list[Any] = [TextDelta(f"{HOSTILE} {CALL}"), Finish("stop")]
     with ScriptedServer(reply) as model:
         (tmp_path / "toolspeak.toml").write_text(
-            settings_for(model.url) + 'tools = "prompt"\ndialect = "hermes"\n'
+            format_settings(model.url) + 'tools = "prompt"\ndialect = "hermes"\n'
         )
-        with serving(tmp_path) as gateway:
+        with start_gateway(tmp_path) as gateway:
             response = HTTP.post(
                 f"{gateway.url}/v1/chat/completions",
-                json={**ASKED, "tools": TOOLS, "stream": True},
+                json={**CHAT_BODY, "tools": TOOLS, "stream": True},
             )
             identity = response.headers["x-request-id"]
             listed = explain()
@@ -170,11 +176,11 @@ def test_control_characters_in_model_names_are_escaped_by_serve(tmp_path: Path) 
         [sys.executable, "-m", "toolspeak", "serve", "--port", "0", "--config", str(config)],
         stdout=subprocess.PIPE,
         text=True,
-        env=environment(PYTHONUNBUFFERED="1"),
-    ) as serving:
-        assert serving.stdout
-        output = [serving.stdout.readline() for _ in range(2)]
-        serving.terminate()
+        env=make_environment(PYTHONUNBUFFERED="1"),
+    ) as process:
+        assert process.stdout
+        output = [process.stdout.readline() for _ in range(2)]
+        process.terminate()
     assert output[1] == "  m\\x1b[2J\n"
 
 

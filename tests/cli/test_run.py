@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 import pytest
 import yaml
 
-from tests.gateway.running_gateway import running
+from tests.gateway.running_gateway import run_gateway
 from toolspeak.cli import main
 from toolspeak.cli.clients import CLIENTS, GatewayAddress, build_launch, build_snippets
 from toolspeak.cli.run import RUNNABLE
@@ -45,7 +45,7 @@ CONFIG = Config(default="large:30b", upstreams={"upstream": UPSTREAM}, models=MO
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with running(CONFIG) as gateway:
+    with run_gateway(CONFIG) as gateway:
         yield gateway.url
 
 
@@ -314,7 +314,7 @@ def test_wrong_key_is_an_error(run_client: RunClient) -> None:
         models=MODELS,
         server=ServerSettings(keys=("right",)),
     )
-    with running(locked) as gateway:
+    with run_gateway(locked) as gateway:
         for key in ([], ["--key", "wrong"]):
             output = read_error(run_client("claude", "--url", gateway.url, *key))
             assert "rejected the key: set --key or TOOLSPEAK_KEYS" in output
@@ -322,7 +322,7 @@ def test_wrong_key_is_an_error(run_client: RunClient) -> None:
 
 
 def test_gateway_without_models_is_an_error(run_client: RunClient) -> None:
-    with running(Config()) as gateway:
+    with run_gateway(Config()) as gateway:
         assert "has no model" in read_error(run_client("claude", "--url", gateway.url))
 
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from msgspec import structs
 
-from tests.gateway.raw_clients import STREAMED, WHOLE, Client, Heard, ask
-from tests.gateway.running_gateway import Running, behind, running
+from tests.gateway.raw_clients import STREAMED, WHOLE, Client, ParsedResponse, ask
+from tests.gateway.running_gateway import RunningGateway, make_config, run_gateway
 from toolspeak import CallEnd, CallStart, Event, Finish, ReasoningDelta, TextDelta, ToolCall
 from toolspeak.config.settings import Config, InspectorSettings, ServerSettings
 from toolspeak.testing import ScriptedServer
@@ -63,12 +63,14 @@ def model() -> Iterator[ScriptedServer]:
 
 
 @pytest.fixture
-def gateway(model: ScriptedServer) -> Iterator[Running]:
-    with running(behind(model.url, tools="prompt", dialect="hermes"), token=TOKEN) as gateway:
+def gateway(model: ScriptedServer) -> Iterator[RunningGateway]:
+    with run_gateway(
+        make_config(model.url, tools="prompt", dialect="hermes"), token=TOKEN
+    ) as gateway:
         yield gateway
 
 
-def send_request(url: str, client: Client, text: str = "Hi", *, tools: int = 0) -> Heard:
+def send_request(url: str, client: Client, text: str = "Hi", *, tools: int = 0) -> ParsedResponse:
     return ask(url, client, client.body(text, tools=tools))
 
 
@@ -81,8 +83,8 @@ def add_turns(model: ScriptedServer, *turns: list[Event]) -> None:
 
 @pytest.mark.parametrize("token", ["-", "wrong", "a-client-key", TOKEN + "x", "ü"])
 def test_inspector_without_its_token_is_refused(model: ScriptedServer, token: str) -> None:
-    config = structs.replace(behind(model.url), server=ServerSettings(keys=("a-client-key",)))
-    with running(config, token=TOKEN) as gateway:
+    config = structs.replace(make_config(model.url), server=ServerSettings(keys=("a-client-key",)))
+    with run_gateway(config, token=TOKEN) as gateway:
         for path in ("about", "requests", "requests/x", "live", "approvals", "approvals/x"):
             response = HTTP.get(
                 f"{gateway.url}/inspector/api/{path}",
@@ -100,7 +102,7 @@ def test_inspector_without_its_token_is_refused(model: ScriptedServer, token: st
         assert InspectorApi(gateway.url).get("requests").status_code == 200
 
 
-def test_token_outside_the_authorization_header_is_refused(gateway: Running) -> None:
+def test_token_outside_the_authorization_header_is_refused(gateway: RunningGateway) -> None:
     url = f"{gateway.url}/inspector/api/requests"
     assert HTTP.get(f"{url}?token={TOKEN}&key={TOKEN}").status_code == 401
     for name in ("x-api-key", "x-goog-api-key", "cookie"):
@@ -108,8 +110,8 @@ def test_token_outside_the_authorization_header_is_refused(gateway: Running) -> 
 
 
 def test_token_as_a_client_key_is_refused(model: ScriptedServer) -> None:
-    config = structs.replace(behind(model.url), server=ServerSettings(keys=("a-client-key",)))
-    with running(config, token=TOKEN) as gateway:
+    config = structs.replace(make_config(model.url), server=ServerSettings(keys=("a-client-key",)))
+    with run_gateway(config, token=TOKEN) as gateway:
         response = HTTP.post(
             f"{gateway.url}/v1/chat/completions",
             json=WHOLE[0].body(),
@@ -129,7 +131,9 @@ def test_token_as_a_client_key_is_refused(model: ScriptedServer) -> None:
         {"sec-fetch-site": "same-site"},
     ],
 )
-def test_request_from_another_site_is_refused(gateway: Running, headers: dict[str, str]) -> None:
+def test_request_from_another_site_is_refused(
+    gateway: RunningGateway, headers: dict[str, str]
+) -> None:
     inspector = InspectorApi(gateway.url)
     assert inspector.get("requests", **headers).status_code == 403
     assert inspector.post("parse", {"text": ""}, **headers).status_code == 403
@@ -138,7 +142,9 @@ def test_request_from_another_site_is_refused(gateway: Running, headers: dict[st
 
 def test_admin_key_replaces_the_token(model: ScriptedServer) -> None:
     server = ServerSettings(keys=("a-client-key",), admin_key="the-admin-key")
-    with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
+    with run_gateway(
+        structs.replace(make_config(model.url), server=server), token=TOKEN
+    ) as gateway:
         assert InspectorApi(gateway.url).get("about").status_code == 401
         assert InspectorApi(gateway.url, "a-client-key").get("about").status_code == 401
         assert InspectorApi(gateway.url, "the-admin-key").get("about").status_code == 200
@@ -158,8 +164,8 @@ def test_admin_key_replaces_the_token(model: ScriptedServer) -> None:
 def test_disabled_inspector_names_the_setting(
     model: ScriptedServer, server: ServerSettings, settings: InspectorSettings, reason: str
 ) -> None:
-    config = structs.replace(behind(model.url), server=server, inspector=settings)
-    with running(config, token=TOKEN) as gateway:
+    config = structs.replace(make_config(model.url), server=server, inspector=settings)
+    with run_gateway(config, token=TOKEN) as gateway:
         assert gateway.gateway.recorder is None
         response = InspectorApi(gateway.url).get("requests")
         assert response.status_code == 403
@@ -168,7 +174,9 @@ def test_disabled_inspector_names_the_setting(
 
 def test_inspector_for_other_machines_needs_the_admin_key(model: ScriptedServer) -> None:
     server = ServerSettings(host="0.0.0.0", keys=("k" * 20,), admin_key="a" * 20)
-    with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
+    with run_gateway(
+        structs.replace(make_config(model.url), server=server), token=TOKEN
+    ) as gateway:
         assert InspectorApi(gateway.url).get("requests").status_code == 401
         assert InspectorApi(gateway.url, "a" * 20).get("requests").status_code == 200
 
@@ -176,7 +184,9 @@ def test_inspector_for_other_machines_needs_the_admin_key(model: ScriptedServer)
 def test_allowed_origin_may_use_the_apis_but_not_the_inspector(model: ScriptedServer) -> None:
     origin = {"origin": "https://app.example"}
     server = ServerSettings(allowed_origins=("https://app.example",))
-    with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
+    with run_gateway(
+        structs.replace(make_config(model.url), server=server), token=TOKEN
+    ) as gateway:
         response = InspectorApi(gateway.url).get("requests", **origin)
         assert response.status_code == 403
         assert "access-control-allow-origin" not in response.headers
@@ -189,15 +199,17 @@ def test_allowed_origin_may_use_the_apis_but_not_the_inspector(model: ScriptedSe
 
 def test_admin_key_equal_to_a_client_key_is_refused(model: ScriptedServer) -> None:
     server = ServerSettings(keys=("the-same-key",), admin_key="the-same-key")
-    with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
+    with run_gateway(
+        structs.replace(make_config(model.url), server=server), token=TOKEN
+    ) as gateway:
         response = InspectorApi(gateway.url, "the-same-key").get("requests")
         assert response.status_code == 403
         assert "set a different one" in response.json()["error"]["message"]
 
 
 def test_changed_admin_key_ends_open_streams(model: ScriptedServer) -> None:
-    config = structs.replace(behind(model.url), server=ServerSettings(admin_key="the-old-key"))
-    with running(config, token=TOKEN) as gateway:
+    config = structs.replace(make_config(model.url), server=ServerSettings(admin_key="the-old-key"))
+    with run_gateway(config, token=TOKEN) as gateway:
         url = f"{gateway.url}/inspector/api/live"
         headers = {"authorization": "Bearer the-old-key"}
         with HTTP.stream("GET", url, headers=headers) as stream:
@@ -210,7 +222,7 @@ def test_changed_admin_key_ends_open_streams(model: ScriptedServer) -> None:
 
 
 def test_disabling_the_inspector_drops_its_requests(
-    model: ScriptedServer, gateway: Running
+    model: ScriptedServer, gateway: RunningGateway
 ) -> None:
     add_turns(model, stream_text("One."), stream_text("Two."), stream_text("Three."))
     config: Config = gateway.gateway.config
@@ -226,7 +238,7 @@ def test_disabling_the_inspector_drops_its_requests(
 # The page.
 
 
-def test_root_returns_the_page_to_browsers_only(gateway: Running) -> None:
+def test_root_returns_the_page_to_browsers_only(gateway: RunningGateway) -> None:
     page = HTTP.get(gateway.url, headers={"accept": "text/html,*/*"})
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     policy = page.headers["content-security-policy"]
@@ -237,14 +249,14 @@ def test_root_returns_the_page_to_browsers_only(gateway: Running) -> None:
     assert HTTP.head(gateway.url).status_code == 200
 
 
-def test_link_on_another_site_opens_the_page(gateway: Running) -> None:
+def test_link_on_another_site_opens_the_page(gateway: RunningGateway) -> None:
     headers = {"accept": "text/html", "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
     assert HTTP.get(gateway.url, headers=headers).status_code == 200
     rebound = headers | {"host": "evil.example"}
     assert HTTP.get(gateway.url, headers=rebound).status_code == 403
 
 
-def test_path_outside_the_page_is_not_found(gateway: Running) -> None:
+def test_path_outside_the_page_is_not_found(gateway: RunningGateway) -> None:
     for name in (
         "nothing.js",
         "..%2fpages.py",
@@ -263,36 +275,36 @@ def test_path_outside_the_page_is_not_found(gateway: Running) -> None:
 
 @pytest.mark.parametrize("client", [*WHOLE, *STREAMED], ids=lambda client: client.name)
 def test_request_of_each_api_is_recorded(
-    model: ScriptedServer, gateway: Running, client: Client
+    model: ScriptedServer, gateway: RunningGateway, client: Client
 ) -> None:
     add_turns(model, stream_text(f"I look. {CALL}"))
     # Without pauses, several chunks could arrive as one.
     model.pause = 0.01
     send_request(gateway.url, client, "What is the weather?", tools=1)
     shown = InspectorApi(gateway.url).wait_for_last()
-    summary, (turn,) = shown["summary"], shown["attempts"]
+    summary, (attempt,) = shown["summary"], shown["attempts"]
     assert (summary["wire"], summary["stream"]) == (client.wire, client.stream)
     assert (summary["model"], summary["upstream"], summary["mode"]) == ("m", "scripted", "prompt")
     assert (summary["user_message"], summary["calls"]) == ("What is the weather?", ["tool_0"])
     assert summary["status"] == shown["response"]["status"] == 200
     assert json.loads(shown["request"]["body"])
-    assert turn["text"] == f"I look. {CALL}"
-    assert turn["plan"]["reasons"]
-    assert [one["role"] for one in turn["prompt"]] == ["system", "user"]
-    assert turn["outcome"] == "calls"
-    (call,) = turn["calls"]
+    assert attempt["text"] == f"I look. {CALL}"
+    assert attempt["plan"]["reasons"]
+    assert [one["role"] for one in attempt["prompt"]] == ["system", "user"]
+    assert attempt["outcome"] == "calls"
+    (call,) = attempt["calls"]
     assert (call["name"], call["arguments"], call["dialect"]) == (
         "tool_0",
         {"city": "Oslo"},
         "hermes",
     )
-    (span,) = turn["highlights"]
-    assert turn["text"][span["start"] : span["end"]] == CALL
+    (span,) = attempt["highlights"]
+    assert attempt["text"][span["start"] : span["end"]] == CALL
     assert "Oslo" in shown["response"]["body"]
-    ends = [one["end"] for one in turn["chunks"]]
+    ends = [one["end"] for one in attempt["chunks"]]
     assert ends == sorted(ends)
-    assert ends[-1] == len(turn["text"])
-    assert turn["chunks"][-1]["raw_end"] == len(turn["raw"])
+    assert ends[-1] == len(attempt["text"])
+    assert attempt["chunks"][-1]["raw_end"] == len(attempt["raw"])
     assert shown["response"]["chunks"][-1]["end"] == len(shown["response"]["body"])
     assert len(ends) > 5 if client.stream else len(ends) >= 1
 
@@ -302,7 +314,7 @@ def test_native_call_and_reasoning_are_highlighted(model: ScriptedServer) -> Non
     turn: list[Event] = [ReasoningDelta("Let me think."), TextDelta("I look. ")]
     turn += [CallStart(0, "call_1", "tool_0"), CallEnd(0, call), Finish("calls")]
     add_turns(model, turn)
-    with running(behind(model.url, tools="native"), token=TOKEN) as gateway:
+    with run_gateway(make_config(model.url, tools="native"), token=TOKEN) as gateway:
         send_request(gateway.url, STREAMED[0], tools=1)
         (attempt,) = InspectorApi(gateway.url).wait_for_last()["attempts"]
     kinds = {
@@ -313,7 +325,7 @@ def test_native_call_and_reasoning_are_highlighted(model: ScriptedServer) -> Non
     assert "Oslo" in kinds["call"]
 
 
-def test_retried_request_has_every_attempt(model: ScriptedServer, gateway: Running) -> None:
+def test_retried_request_has_every_attempt(model: ScriptedServer, gateway: RunningGateway) -> None:
     add_turns(model, stream_text("I cannot do that: I have no tools."), stream_text(CALL))
     body = STREAMED[0].body("What is the weather?", tools=1, required=True)
     assert HTTP.post(f"{gateway.url}/v1/chat/completions", json=body).status_code == 200
@@ -327,7 +339,9 @@ def test_retried_request_has_every_attempt(model: ScriptedServer, gateway: Runni
     assert shown["attempts"][0]["end_ms"] <= second["start_ms"]
 
 
-def test_failed_and_invalid_requests_are_recorded(model: ScriptedServer, gateway: Running) -> None:
+def test_failed_and_invalid_requests_are_recorded(
+    model: ScriptedServer, gateway: RunningGateway
+) -> None:
     add_turns(model, [Failure("rate_limit", "too much", 429)])
     response = HTTP.post(f"{gateway.url}/v1/messages", json=WHOLE[2].body())
     assert response.status_code == 429
@@ -348,7 +362,9 @@ def test_failed_and_invalid_requests_are_recorded(model: ScriptedServer, gateway
     assert InspectorApi(gateway.url).wait_for_last()["request"]["body"] == '{"model": '
 
 
-def test_failed_stream_is_recorded_with_its_text(model: ScriptedServer, gateway: Running) -> None:
+def test_failed_stream_is_recorded_with_its_text(
+    model: ScriptedServer, gateway: RunningGateway
+) -> None:
     failure = Failure("overloaded", "too much at once", 503)
     add_turns(model, [*stream_text("This is the beginning of it. ")[:-1], failure])
     body = {**STREAMED[0].body(), "tools": []}
@@ -359,7 +375,9 @@ def test_failed_stream_is_recorded_with_its_text(model: ScriptedServer, gateway:
     assert "beginning of it" in shown["attempts"][0]["text"]
 
 
-def test_active_request_grows_while_it_is_read(model: ScriptedServer, gateway: Running) -> None:
+def test_active_request_grows_while_it_is_read(
+    model: ScriptedServer, gateway: RunningGateway
+) -> None:
     model.pause = 0.1
     add_turns(model, stream_text("one two three four five six seven eight nine ten " * 5))
     inspector = InspectorApi(gateway.url)
@@ -386,7 +404,9 @@ def test_active_request_can_be_read_at_any_moment(model: ScriptedServer) -> None
     """Attempts and chunks are added by one thread while another one reads the record."""
     model.pause = 0.001
     add_turns(model, *[stream_text("I cannot: I have no tools. " * 40, 3)] * 3)
-    with running(behind(model.url, tools="prompt", dialect="hermes"), token=TOKEN) as gateway:
+    with run_gateway(
+        make_config(model.url, tools="prompt", dialect="hermes"), token=TOKEN
+    ) as gateway:
         inspector = InspectorApi(gateway.url)
         with ThreadPoolExecutor(1) as pool:
             body = STREAMED[0].body("Weather?", tools=1, required=True)
@@ -394,13 +414,13 @@ def test_active_request_can_be_read_at_any_moment(model: ScriptedServer) -> None
             request = pool.submit(HTTP.post, path, json=body)
             codes: set[int] = set()
             while not request.done():
-                for one in inspector.list_requests():
-                    codes.add(inspector.get(f"requests/{one['key']}").status_code)
+                for summary in inspector.list_requests():
+                    codes.add(inspector.get(f"requests/{summary['key']}").status_code)
         assert codes == {200}
 
 
 def test_summary_of_active_request_is_updated_and_not_repeated(
-    model: ScriptedServer, gateway: Running
+    model: ScriptedServer, gateway: RunningGateway
 ) -> None:
     model.pause = 0.1
     add_turns(model, stream_text("one two three four five six seven eight nine ten " * 5))
@@ -424,7 +444,9 @@ def test_summary_of_active_request_is_updated_and_not_repeated(
     assert len(summaries) < 6
 
 
-def test_disconnected_client_is_recorded_as_499(model: ScriptedServer, gateway: Running) -> None:
+def test_disconnected_client_is_recorded_as_499(
+    model: ScriptedServer, gateway: RunningGateway
+) -> None:
     model.pause = 0.05
     add_turns(model, stream_text("one two three four five six seven eight nine ten " * 5))
     with HTTP.stream(
@@ -439,8 +461,8 @@ def test_disconnected_client_is_recorded_as_499(model: ScriptedServer, gateway: 
 def test_finished_requests_stay_within_the_limits(model: ScriptedServer) -> None:
     add_turns(model, *[stream_text(f"This is number {number}.") for number in range(12)])
     settings = InspectorSettings(requests=5, bytes=200_000)
-    config = structs.replace(behind(model.url), inspector=settings)
-    with running(config, token=TOKEN) as gateway:
+    config = structs.replace(make_config(model.url), inspector=settings)
+    with run_gateway(config, token=TOKEN) as gateway:
         inspector = InspectorApi(gateway.url)
         for _ in range(8):
             send_request(gateway.url, WHOLE[0])
@@ -458,8 +480,8 @@ def test_finished_requests_stay_within_the_limits(model: ScriptedServer) -> None
 
 def test_active_request_stays_within_the_limits(model: ScriptedServer) -> None:
     add_turns(model, stream_text("A long story. " * 3000, 100), stream_text("Short."))
-    config = structs.replace(behind(model.url), inspector=InspectorSettings(bytes=50_000))
-    with running(config, token=TOKEN) as gateway:
+    config = structs.replace(make_config(model.url), inspector=InspectorSettings(bytes=50_000))
+    with run_gateway(config, token=TOKEN) as gateway:
         reply = send_request(gateway.url, STREAMED[0])
         assert reply.text == "A long story. " * 3000
         recorder = gateway.gateway.recorder
@@ -474,8 +496,8 @@ def test_active_request_stays_within_the_limits(model: ScriptedServer) -> None:
 
 def test_truncated_response_names_the_missing_bytes(model: ScriptedServer) -> None:
     add_turns(model, stream_text("A long story. " * 300, 10))
-    config = structs.replace(behind(model.url), inspector=InspectorSettings(bytes=120_000))
-    with running(config, token=TOKEN) as gateway:
+    config = structs.replace(make_config(model.url), inspector=InspectorSettings(bytes=120_000))
+    with run_gateway(config, token=TOKEN) as gateway:
         send_request(gateway.url, STREAMED[0])
         shown = InspectorApi(gateway.url).wait_for_last()
         assert "more bytes were not kept" in shown["response"]["body"]
@@ -483,7 +505,7 @@ def test_truncated_response_names_the_missing_bytes(model: ScriptedServer) -> No
 
 
 def test_repeated_request_id_finds_the_newest_request(
-    model: ScriptedServer, gateway: Running
+    model: ScriptedServer, gateway: RunningGateway
 ) -> None:
     add_turns(model, stream_text("One."), stream_text("Two."))
     for _ in range(2):
@@ -497,7 +519,7 @@ def test_repeated_request_id_finds_the_newest_request(
     assert inspector.get(f"requests/{first['key']}").json()["attempts"][0]["text"] == "One."
 
 
-def test_unusual_unicode_is_recorded(model: ScriptedServer, gateway: Running) -> None:
+def test_unusual_unicode_is_recorded(model: ScriptedServer, gateway: RunningGateway) -> None:
     text = f"𝒽ello 👩‍👩‍👧 {CALL} 🦀"
     add_turns(model, stream_text(text, 3))
     messages = b'[{"role": "user", "content": "\\ud800 \\u0000"}]'
@@ -509,14 +531,16 @@ def test_unusual_unicode_is_recorded(model: ScriptedServer, gateway: Running) ->
     assert InspectorApi(gateway.url).list_requests()[0]["is_finished"]
 
 
-def test_positions_are_counted_in_utf16_units(model: ScriptedServer, gateway: Running) -> None:
+def test_positions_are_counted_in_utf16_units(
+    model: ScriptedServer, gateway: RunningGateway
+) -> None:
     add_turns(model, stream_text(f"🦀🦀 {CALL} 🦀"))
     send_request(gateway.url, STREAMED[0], tools=1)
-    (turn,) = InspectorApi(gateway.url).wait_for_last()["attempts"]
-    units = turn["text"].encode("utf-16-le")
-    (span,) = turn["highlights"]
+    (attempt,) = InspectorApi(gateway.url).wait_for_last()["attempts"]
+    units = attempt["text"].encode("utf-16-le")
+    (span,) = attempt["highlights"]
     assert units[2 * span["start"] : 2 * span["end"]].decode("utf-16-le") == CALL
-    assert turn["chunks"][-1]["end"] == len(units) // 2
+    assert attempt["chunks"][-1]["end"] == len(units) // 2
 
 
 # Secrets.
@@ -526,11 +550,11 @@ def test_secrets_of_a_request_are_masked(model: ScriptedServer) -> None:
     add_turns(
         model, stream_text(f"Your api_key is {SECRET}, and so is the other: {SECRET}. {CALL}", 5)
     )
-    config = behind(model.url, tools="prompt", dialect="hermes")
+    config = make_config(model.url, tools="prompt", dialect="hermes")
     key = structs.replace(config.upstreams["scripted"], key="upstream-key-0123456789")
     server = ServerSettings(keys=("client-key-0123456789",))
     config = structs.replace(config, upstreams={"scripted": key}, server=server)
-    with running(config, token=TOKEN) as gateway:
+    with run_gateway(config, token=TOKEN) as gateway:
         text = f"api_key={SECRET} and upstream-key-0123456789"
         HTTP.post(
             f"{gateway.url}/v1/chat/completions?key=client-key-0123456789",
@@ -549,18 +573,20 @@ def test_secrets_of_a_request_are_masked(model: ScriptedServer) -> None:
         # Nor in parts: each chunk of the stream has five characters.
         for at in range(5, len(secret) - 5):
             assert f'"{secret[at : at + 5]}"' not in everything, secret
-    turn = shown["attempts"][0]
+    attempt = shown["attempts"][0]
     assert shown["masked_secrets"] >= 2
-    assert sum(one["kind"] == "secret" for one in turn["highlights"]) == 2
-    assert turn["text"].count("sk-p****") == 2
-    assert [one["arguments"] for one in turn["calls"]] == [{"city": "Oslo"}]
+    assert sum(one["kind"] == "secret" for one in attempt["highlights"]) == 2
+    assert attempt["text"].count("sk-p****") == 2
+    assert [one["arguments"] for one in attempt["calls"]] == [{"city": "Oslo"}]
     assert "$KEY" in shown["curl"]
 
 
 # Live updates.
 
 
-def test_live_stream_sends_requests_and_approvals(model: ScriptedServer, gateway: Running) -> None:
+def test_live_stream_sends_requests_and_approvals(
+    model: ScriptedServer, gateway: RunningGateway
+) -> None:
     add_turns(model, stream_text("One."))
     inspector = InspectorApi(gateway.url)
     with HTTP.stream(
@@ -583,7 +609,7 @@ def test_live_stream_sends_requests_and_approvals(model: ScriptedServer, gateway
 
 
 def test_live_stream_ends_when_the_gateway_stops(model: ScriptedServer) -> None:
-    with running(behind(model.url), token=TOKEN) as gateway:
+    with run_gateway(make_config(model.url), token=TOKEN) as gateway:
         headers = {"authorization": f"Bearer {TOKEN}"}
         url = f"{gateway.url}/inspector/api/live"
         with HTTP.stream("GET", url, headers=headers) as stream:
@@ -594,7 +620,7 @@ def test_live_stream_ends_when_the_gateway_stops(model: ScriptedServer) -> None:
 
 
 def test_inspector_requests_are_neither_counted_nor_recorded(
-    model: ScriptedServer, gateway: Running
+    model: ScriptedServer, gateway: RunningGateway
 ) -> None:
     inspector = InspectorApi(gateway.url)
     inspector.get("requests")
@@ -607,7 +633,7 @@ def test_inspector_requests_are_neither_counted_nor_recorded(
 # Approvals.
 
 
-def test_approval_keeps_its_first_answer(gateway: Running) -> None:
+def test_approval_keeps_its_first_answer(gateway: RunningGateway) -> None:
     inspector = InspectorApi(gateway.url)
     approval = {"tool": "rm", "arguments": {"path": "/"}, "expires_at": time.time() + 60}
     first = inspector.post("approvals", approval).json()
@@ -631,7 +657,7 @@ def test_approval_keeps_its_first_answer(gateway: Running) -> None:
     assert inspector.post("approvals", {"tool": 1}).status_code == 400
 
 
-def test_expired_approval_is_gone(gateway: Running) -> None:
+def test_expired_approval_is_gone(gateway: RunningGateway) -> None:
     inspector = InspectorApi(gateway.url)
     approval = inspector.post("approvals", {"tool": "rm", "expires_at": time.time() + 0.1}).json()
     time.sleep(0.11)
@@ -642,7 +668,7 @@ def test_expired_approval_is_gone(gateway: Running) -> None:
 # The playground.
 
 
-def test_parse_returns_calls_rejections_and_highlights(gateway: Running) -> None:
+def test_parse_returns_calls_rejections_and_highlights(gateway: RunningGateway) -> None:
     inspector = InspectorApi(gateway.url)
     tools = STREAMED[0].body(tools=1)["tools"]
     text = f"🦀 <think>let me see</think> {CALL} and <tool_call>oops</tool_call>"
@@ -653,8 +679,8 @@ def test_parse_returns_calls_rejections_and_highlights(gateway: Running) -> None
     assert found["reasoning"] == "let me see"
     units, spans = text.encode("utf-16-le"), {one["kind"]: one for one in found["highlights"]}
     shown = {
-        kind: units[2 * one["start"] : 2 * one["end"]].decode("utf-16-le")
-        for kind, one in spans.items()
+        kind: units[2 * span["start"] : 2 * span["end"]].decode("utf-16-le")
+        for kind, span in spans.items()
     }
     assert (shown["call"], shown["rejected"]) == (CALL, "<tool_call>oops</tool_call>")
     assert "reasoning" in shown
@@ -666,7 +692,7 @@ def test_parse_returns_calls_rejections_and_highlights(gateway: Running) -> None
         assert inspector.post("parse", invalid).status_code == 400, invalid
 
 
-def test_example_of_each_dialect_can_be_parsed(gateway: Running) -> None:
+def test_example_of_each_dialect_can_be_parsed(gateway: RunningGateway) -> None:
     about = InspectorApi(gateway.url).get("about").json()
     tools = [about["samples"][0]["tool"]]
     assert len(about["dialects"]) > 60
@@ -678,8 +704,8 @@ def test_example_of_each_dialect_can_be_parsed(gateway: Running) -> None:
 
 def test_chat_of_the_page_needs_no_client_key(model: ScriptedServer) -> None:
     add_turns(model, stream_text("Hello there."))
-    config = structs.replace(behind(model.url), server=ServerSettings(keys=("a-client-key",)))
-    with running(config, token=TOKEN) as gateway:
+    config = structs.replace(make_config(model.url), server=ServerSettings(keys=("a-client-key",)))
+    with run_gateway(config, token=TOKEN) as gateway:
         inspector = InspectorApi(gateway.url)
         response = inspector.post("chat", STREAMED[0].body())
         assert "Hello" in response.text

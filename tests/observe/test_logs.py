@@ -11,10 +11,17 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.gateway_process import ASKED, Held, free_port, serving, settings_for, until
+from tests.gateway.gateway_process import (
+    CHAT_BODY,
+    PausingUpstream,
+    find_free_port,
+    format_settings,
+    start_gateway,
+    wait_until,
+)
 from tests.gateway.gateway_process import ask as send_request
 from tests.gateway.raw_clients import HTTP, STREAMED, WHOLE, Client, ask
-from tests.gateway.running_gateway import behind, running
+from tests.gateway.running_gateway import make_config, run_gateway
 from toolspeak.events import Event, Finish, TextDelta
 from toolspeak.observe.logs import REQUEST_ID, JsonLogFormatter
 from toolspeak.testing import ScriptedServer
@@ -43,7 +50,7 @@ def test_request_is_logged_without_its_content(
     caplog.set_level(logging.INFO, "toolspeak.gateway")
     with (
         ScriptedServer(*TURNS) as upstream,
-        running(behind(upstream.url, tools="native")) as gateway,
+        run_gateway(make_config(upstream.url, tools="native")) as gateway,
     ):
         body = client.body(f"The weather? {PRIVATE}", tools=["get_weather"])
         reply = ask(gateway.url, client, body, **{"x-request-id": "mine-1"})
@@ -83,7 +90,7 @@ def test_request_is_logged_without_its_content(
 def test_failed_requests_are_logged_without_keys(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "toolspeak.gateway")
     failure = Failure("rate_limit", f"slower, {PRIVATE}", 429)
-    with ScriptedServer([failure]) as upstream, running(behind(upstream.url)) as gateway:
+    with ScriptedServer([failure]) as upstream, run_gateway(make_config(upstream.url)) as gateway:
         path = "/v1beta/models/m:generateContent"
         HTTP.post(f"{gateway.url}{path}?key=AIza{PRIVATE}", json=WHOLE[4].body())
         HTTP.get(f"{gateway.url}/nowhere?key={PRIVATE}")
@@ -102,12 +109,12 @@ def test_failed_requests_are_logged_without_keys(caplog: pytest.LogCaptureFixtur
 
 def test_other_records_are_formatted_as_json() -> None:
     formatter = JsonLogFormatter()
-    record = logging.LogRecord("uvicorn", logging.WARNING, "", 1, "odd: %s\n2", ("\ud800",), None)
+    record = logging.LogRecord("uvicorn", logging.WARNING, "", 1, "text: %s\n2", ("\ud800",), None)
     line = json.loads(formatter.format(record))
     assert (line["level"], line["logger"], line["message"]) == (
         "WARNING",
         "uvicorn",
-        "odd: \ud800\n2",
+        "text: \ud800\n2",
     )
     assert "request_id" not in line
     token = REQUEST_ID.set("req_1")
@@ -137,7 +144,7 @@ def test_internal_error_is_logged_with_its_request_id(
     logger = logging.getLogger("toolspeak.gateway")
     logger.addHandler(handler)
     try:
-        with ScriptedServer(*TURNS) as upstream, running(behind(upstream.url)) as gateway:
+        with ScriptedServer(*TURNS) as upstream, run_gateway(make_config(upstream.url)) as gateway:
             assert ask(gateway.url, WHOLE[0], **{"x-request-id": "mine-2"}).status == 500
     finally:
         logger.removeHandler(handler)
@@ -154,14 +161,14 @@ def test_serve_with_json_log_writes_only_json(tmp_path: Path, workers: int, sour
     variables = {"TOOLSPEAK_LGO": "x"} | (
         {"TOOLSPEAK_LOG_FORMAT": "json"} if source == "variable" else {}
     )
-    with Held("model") as upstream:
+    with PausingUpstream("model") as upstream:
         more = '\n[server]\nlog_format = "json"\n' if source == "setting" else ""
         (tmp_path / "toolspeak.toml").write_text(upstream.toml + more)
-        with serving(tmp_path, *options, **variables) as gateway:
+        with start_gateway(tmp_path, *options, **variables) as gateway:
             send_request(gateway.url)
-            until(lambda: "/v1/chat/completions" in gateway.log)
+            wait_until(lambda: "/v1/chat/completions" in gateway.log)
             gateway.send(15)
-            assert gateway.ended() == 0
+            assert gateway.wait_for_exit() == 0
             lines = [json.loads(line) for line in gateway.log.splitlines()]
     requests = [line for line in lines if line["message"] == "request"]
     assert [(line["status"], line["model"]) for line in requests] == [(200, "m")]
@@ -170,10 +177,12 @@ def test_serve_with_json_log_writes_only_json(tmp_path: Path, workers: int, sour
 
 
 def test_serve_without_options_logs_text(tmp_path: Path) -> None:
-    (tmp_path / "toolspeak.toml").write_text(settings_for(f"http://127.0.0.1:{free_port()}"))
-    with serving(tmp_path, "--verbose") as gateway:
-        send_request(gateway.url, body={**ASKED, "model": "other"})
-        until(lambda: "chat/completions" in gateway.log)
+    (tmp_path / "toolspeak.toml").write_text(
+        format_settings(f"http://127.0.0.1:{find_free_port()}")
+    )
+    with start_gateway(tmp_path, "--verbose") as gateway:
+        send_request(gateway.url, body={**CHAT_BODY, "model": "other"})
+        wait_until(lambda: "chat/completions" in gateway.log)
         assert re.search(
             r"INFO req_\w+: POST '/v1/chat/completions': 502 in [\d.]+ ms, upstream, "
             "'other' at here, native",

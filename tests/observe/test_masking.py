@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from tests.gateway.raw_clients import STREAMED, WHOLE
-from tests.gateway.running_gateway import behind, running
+from tests.gateway.running_gateway import make_config, run_gateway
 from tests.observe.test_inspector import HTTP, SECRET, TOKEN, InspectorApi, stream_text
 from toolspeak import Finish, TextDelta
 from toolspeak.config.settings import Config
@@ -50,7 +50,7 @@ def assert_masked(shown: Any, secret: str) -> None:
 
 
 def send_and_read(config: Config, body: Any, path: str = "/v1/chat/completions") -> Any:
-    with running(config, token=TOKEN) as gateway:
+    with run_gateway(config, token=TOKEN) as gateway:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"content-type": "application/json"}
         HTTP.post(gateway.url + path, content=content, headers=headers)
@@ -64,7 +64,7 @@ def test_secret_in_a_stream_of_any_chunks_is_masked(size: int, wire: str) -> Non
     text = f"The api_key is {SECRET}, key k, and then more – ü <b>&</b>."
     with ScriptedServer(stream_text(text, size)) as model:
         client = next(c for c in STREAMED if c.wire == wire and not c.is_array)
-        shown = send_and_read(behind(model.url, wire=wire), client.body("Hi"), client.path)
+        shown = send_and_read(make_config(model.url, wire=wire), client.body("Hi"), client.path)
     assert_masked(shown, SECRET)
     assert shown[0]["attempts"][0]["text"].count("*") > 10
     raw = shown[0]["attempts"][0]["raw"]
@@ -75,7 +75,7 @@ def test_secret_in_json_escapes_is_masked() -> None:
     escaped = "".join(f"\\u{ord(char):04x}" for char in SECRET)
     body = '{"model": "m", "messages": [{"role": "user", "content": "api_key=' + escaped + '"}]}'
     with ScriptedServer(stream_text("Hello.")) as model:
-        shown = send_and_read(behind(model.url), body.encode())
+        shown = send_and_read(make_config(model.url), body.encode())
     assert_masked(shown, SECRET)
     assert escaped not in collect_texts(shown)
 
@@ -89,7 +89,7 @@ def test_secret_in_a_rejected_call_is_masked() -> None:
     }
     reply = stream_text(f"<tool_call>{json.dumps(call)}</tool_call>")
     with ScriptedServer(reply, reply, reply, reply) as model:
-        shown = send_and_read(behind(model.url, tools="prompt", dialect="hermes"), tools)
+        shown = send_and_read(make_config(model.url, tools="prompt", dialect="hermes"), tools)
     assert shown[0]["attempts"][0]["rejected"]
     assert_masked(shown, SECRET)
 
@@ -99,16 +99,16 @@ def test_secret_as_a_tool_or_model_name_is_masked() -> None:
     call = stream_text(f'<tool_call>{{"name": "{SECRET}", "arguments": {{}}}}</tool_call>')
     with ScriptedServer(*[call] * 4) as model:
         with_tools = WHOLE[0].body("Hi", tools=1) | {"model": SECRET}
-        config = behind(model.url, tools="prompt", dialect="hermes")
+        config = make_config(model.url, tools="prompt", dialect="hermes")
         assert_masked(send_and_read(config, with_tools), SECRET)
     with ScriptedServer(stream_text("Hello.")) as model:
-        assert_masked(send_and_read(behind(model.url), body), SECRET)
+        assert_masked(send_and_read(make_config(model.url), body), SECRET)
 
 
 def test_secret_in_a_query_is_masked() -> None:
     path = f"/v1/chat/completions?api_key=hunter2hunter2&token={SECRET}&key=mine-is-this-one"
     with ScriptedServer(stream_text("Hello.")) as model:
-        shown = send_and_read(behind(model.url), WHOLE[0].body("Hi"), path)
+        shown = send_and_read(make_config(model.url), WHOLE[0].body("Hi"), path)
     for secret in ("hunter2hunter2", SECRET, "mine-is-this-one"):
         assert_masked(shown, secret)
 
@@ -122,7 +122,7 @@ def test_secret_in_a_query_is_masked() -> None:
 )
 def test_secret_repeated_by_an_upstream_is_masked(changes: dict[str, Any], secret: str) -> None:
     with ScriptedServer([Failure("unauthorized", f"Unknown user {secret}", 401)]) as model:
-        config = behind(model.url)
+        config = make_config(model.url)
         upstream = structs.replace(config.upstreams["scripted"], **changes)
         config = structs.replace(config, upstreams={"scripted": upstream})
         shown = send_and_read(config, WHOLE[0].body("Hi"))
@@ -133,10 +133,10 @@ def test_secret_in_the_url_of_an_upstream_is_masked() -> None:
     failure = Failure("unauthorized", "Basic dXNlcjpwYXNzdzByZC1ob3JzZQ==", 401)
     with ScriptedServer([failure]) as model:
         upstream = structs.replace(
-            behind(model.url).upstreams["scripted"],
+            make_config(model.url).upstreams["scripted"],
             base_url=model.url.replace("://", "://user:passw0rd-horse@") + "/v1",
         )
-        config = structs.replace(behind(model.url), upstreams={"scripted": upstream})
+        config = structs.replace(make_config(model.url), upstreams={"scripted": upstream})
         shown = send_and_read(config, WHOLE[0].body("Hi"))
     assert_masked(shown, "dXNlcjpwYXNzdzByZC1ob3JzZQ==")
     assert_masked(shown, "passw0rd-horse")
@@ -160,7 +160,7 @@ def test_masking_many_chunks_takes_linear_time() -> None:
 
 
 def test_copied_curl_command_reads_no_file() -> None:
-    with ScriptedServer() as model, running(behind(model.url), token=TOKEN) as gateway:
+    with ScriptedServer() as model, run_gateway(make_config(model.url), token=TOKEN) as gateway:
         HTTP.post(
             f"{gateway.url}/v1/chat/completions",
             content=b"@/etc/passwd",
@@ -185,7 +185,7 @@ def test_text_without_secrets_is_unchanged() -> None:
     text = 'A plain reply with "\\u00fc", stars *** and a token count of 12.'
     reply = [TextDelta(text), Finish("stop")]
     with ScriptedServer(reply) as model:
-        shown = send_and_read(behind(model.url), WHOLE[0].body("Hi"))[0]
+        shown = send_and_read(make_config(model.url), WHOLE[0].body("Hi"))[0]
     assert shown["attempts"][0]["text"] == text
     assert shown["masked_secrets"] == 0
     assert json.loads(shown["attempts"][0]["raw"])

@@ -16,7 +16,7 @@ from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.gateway.raw_clients import CLIENTS, HTTP, STREAMED, WHOLE, ask
-from tests.gateway.running_gateway import Running, behind, running
+from tests.gateway.running_gateway import RunningGateway, make_config, run_gateway
 from toolspeak.config.settings import UpstreamSettings
 from toolspeak.events import CallEnd, CallStart, Event, Finish, TextDelta
 from toolspeak.notes import NOTES, REPAIRS
@@ -71,7 +71,7 @@ def check_histogram(name: str, found: dict[Sample, float]) -> None:
         assert found[f"{name}_sum", labels] >= 0
 
 
-def read_metrics(gateway: Running) -> dict[Sample, float]:
+def read_metrics(gateway: RunningGateway) -> dict[Sample, float]:
     response = HTTP.get(f"{gateway.url}/metrics")
     assert response.headers["content-type"] == "text/plain; version=0.0.4"
     return parse_samples(response.text)
@@ -87,13 +87,18 @@ def write_text(text: str, usage: Usage | None = None) -> list[Event]:
 
 
 @contextmanager
-def run_gateway(*turns: Sequence[Event], **model: Any) -> Generator[Running, None, None]:
-    with ScriptedServer(*turns) as upstream, running(behind(upstream.url, **model)) as gateway:
+def run_scripted_gateway(
+    *turns: Sequence[Event], **model: Any
+) -> Generator[RunningGateway, None, None]:
+    with (
+        ScriptedServer(*turns) as upstream,
+        run_gateway(make_config(upstream.url, **model)) as gateway,
+    ):
         yield gateway
 
 
 def test_requests_of_every_client_are_counted() -> None:
-    with run_gateway(write_text("Hello.", Usage(7, 3))) as gateway:
+    with run_scripted_gateway(write_text("Hello.", Usage(7, 3))) as gateway:
         for client in CLIENTS:
             ask(gateway.url, client)
         found = read_metrics(gateway)
@@ -196,7 +201,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], dict[Sample, float]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_reply_of_each_kind_is_counted(case: str, stream: bool) -> None:
     turns, model, expected = CASES[case]
-    with run_gateway(*turns, **model) as gateway:
+    with run_scripted_gateway(*turns, **model) as gateway:
         client = (STREAMED if stream else WHOLE)[0]
         ask(gateway.url, client, client.body("What is the weather in Oslo?", tools=["get_weather"]))
         found = read_metrics(gateway)
@@ -218,7 +223,7 @@ def test_holdback_time_is_measured(text: str, minimum: float, maximum: float) ->
     turn: list[Event] = [*chunks, Finish("stop")]
     with (
         ScriptedServer(turn, pause=0.05) as upstream,
-        running(behind(upstream.url, tools="native")) as gateway,
+        run_gateway(make_config(upstream.url, tools="native")) as gateway,
     ):
         ask(gateway.url, STREAMED[0], STREAMED[0].body(tools=1))
         found = read_metrics(gateway)
@@ -231,7 +236,7 @@ def test_holdback_time_of_a_slow_model_excludes_its_pauses() -> None:
     turn: list[Event] = [TextDelta("Hello there, "), TextDelta("you."), Finish("stop")]
     with (
         ScriptedServer(turn, pause=0.3) as upstream,
-        running(behind(upstream.url, tools="native")) as gateway,
+        run_gateway(make_config(upstream.url, tools="native")) as gateway,
     ):
         ask(gateway.url, STREAMED[0], STREAMED[0].body(tools=1))
         assert read_metrics(gateway)[make_sample("toolspeak_holdback_seconds_sum")] < 0.3
@@ -261,7 +266,7 @@ def test_invented_names_add_no_samples() -> None:
         gemini = structs.replace(WHOLE[4], path=f"/v1beta/models/invented-{number}:generateContent")
         ask(gateway.url, gemini)
 
-    with ScriptedServer(turn) as upstream, running(behind(upstream.url)) as gateway:
+    with ScriptedServer(turn) as upstream, run_gateway(make_config(upstream.url)) as gateway:
         use_names(0)
         read_metrics(gateway)
         before = read_metrics(gateway)
@@ -371,11 +376,11 @@ def test_fallback_is_counted_for_both_upstreams() -> None:
         ScriptedServer([Failure("overloaded", "later", 503)]) as broken,
         ScriptedServer(write_text("Hello.")) as other,
     ):
-        config = behind(broken.url)
+        config = make_config(broken.url)
         first = structs.replace(config.upstreams["scripted"], fallbacks=("other",))
         second = UpstreamSettings(wire="openai_chat", base_url=f"{other.url}/v1")
         config = structs.replace(config, upstreams={"scripted": first, "other": second})
-        with running(config) as gateway:
+        with run_gateway(config) as gateway:
             ask(gateway.url, CHAT)
             found = read_metrics(gateway)
     failed = {"upstream": "scripted", "kind": "overloaded"}

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.gateway.running_gateway import Nowhere
+from tests.gateway.running_gateway import NullConnection
 from toolspeak.config.settings import Config, UpstreamSettings
 from toolspeak.gateway.http import Sender
 from toolspeak.observe.inspector import recorder as recorder_module
@@ -375,7 +375,7 @@ def test_chunks_of_every_size_use_the_budget(size: int) -> None:
     async def stream() -> StreamCapture:
         response = UpstreamResponse(connection, endpoint, lambda _: None)
         received, capture = StreamCapture(0.0, budget), RequestCapture(0.0, budget)
-        sender = Sender(Nowhere())
+        sender = Sender(NullConnection())
         response.capture_to(received, capture)
         sender.copy = capture
         for _ in range(200_000 // (size + 80)):
@@ -392,7 +392,7 @@ def test_chunks_of_every_size_use_the_budget(size: int) -> None:
 
 def test_last_chunk_to_the_client_is_counted() -> None:
     """Also if the upstream sends nothing more."""
-    connection = Nowhere()
+    connection = NullConnection()
     sender = Sender(connection)
     capture = RequestCapture(0.0, CaptureBudget(50_000))
     sender.copy = capture

@@ -22,10 +22,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.config.config_files import isolate_settings, load_invalid, load_text
-from tests.gateway.gateway_process import ASKED, Held, serving
+from tests.gateway.gateway_process import CHAT_BODY, PausingUpstream, start_gateway
 from tests.gateway.gateway_process import ask as send_request
 from tests.gateway.raw_clients import HTTP, STREAMED, WHOLE, Client, ask
-from tests.gateway.running_gateway import Running, behind, running
+from tests.gateway.running_gateway import RunningGateway, make_config, run_gateway
 from toolspeak.config import checks
 from toolspeak.config.settings import Config, TelemetrySettings
 from toolspeak.errors import UsageError
@@ -56,7 +56,9 @@ def write_text(text: str) -> list[Event]:
 class TracedGateway:
     """A gateway, its model, and the spans that it exports."""
 
-    def __init__(self, server: Running, exporter: InMemorySpanExporter, model: ScriptedServer):
+    def __init__(
+        self, server: RunningGateway, exporter: InMemorySpanExporter, model: ScriptedServer
+    ):
         self.url = server.url
         self.model = model
         self._server = server
@@ -76,9 +78,11 @@ def run_traced_gateway(
     exporter = InMemorySpanExporter()
     with ScriptedServer(*turns) as upstream:
         config = structs.replace(
-            behind(upstream.url, **model), telemetry=TelemetrySettings(include_content=content)
+            make_config(upstream.url, **model), telemetry=TelemetrySettings(include_content=content)
         )
-        gateway = Running(Gateway(config, environ={}, tracing=RequestTracer(config, exporter)))
+        gateway = RunningGateway(
+            Gateway(config, environ={}, tracing=RequestTracer(config, exporter))
+        )
         gateway.start()
         yield TracedGateway(gateway, exporter, upstream)
         gateway.stop()
@@ -235,7 +239,10 @@ def test_traceparent_of_the_client_is_continued() -> None:
 
 
 def test_traceparent_without_tracing_is_not_forwarded() -> None:
-    with ScriptedServer(write_text("Hello.")) as model, running(behind(model.url)) as gateway:
+    with (
+        ScriptedServer(write_text("Hello.")) as model,
+        run_gateway(make_config(model.url)) as gateway,
+    ):
         parents = record_parents(model)
         ask(gateway.url, WHOLE[0], traceparent=HEADER)
     assert parents == [None]
@@ -306,8 +313,8 @@ def test_hanging_collector_does_not_delay_the_end(
     monkeypatch.setattr("toolspeak.observe.tracing._SHUTDOWN_SECONDS", 0.2)
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
     with ScriptedServer(write_text("Hello.")) as upstream:
-        config = behind(upstream.url)
-        gateway = Running(
+        config = make_config(upstream.url)
+        gateway = RunningGateway(
             Gateway(config, environ={}, tracing=RequestTracer(config, HangingExporter()))
         )
         gateway.start()
@@ -323,7 +330,7 @@ def test_request_with_a_tracing_error_is_served(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: object) -> None:
-        raise ValueError("odd")
+        raise ValueError("unexpected")
 
     monkeypatch.setattr("toolspeak.observe.tracing._request_attributes", fails)
     with caplog.at_level(logging.ERROR), run_traced_gateway(write_text("Hello.")) as gateway:
@@ -389,7 +396,7 @@ class _CollectorHandler(BaseHTTPRequestHandler):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_collector_receives_all_spans_before_the_gateway_ends(tmp_path: Path, workers: int) -> None:
     """The SDK's own environment variables apply too."""
-    with Collector() as collector, Held("model") as upstream:
+    with Collector() as collector, PausingUpstream("model") as upstream:
         settings = f'{upstream.toml}\n[telemetry]\notlp_endpoint = "{collector.url}"\n'
         (tmp_path / "toolspeak.toml").write_text(settings)
         variables = {
@@ -397,11 +404,11 @@ def test_collector_receives_all_spans_before_the_gateway_ends(tmp_path: Path, wo
             "OTEL_SERVICE_NAME": "my-gateway",
             "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test",
         }
-        with serving(tmp_path, "--workers", str(workers), **variables) as gateway:
+        with start_gateway(tmp_path, "--workers", str(workers), **variables) as gateway:
             for _ in range(3):
                 send_request(gateway.url)
             gateway.send(15)
-            assert gateway.ended() == 0
+            assert gateway.wait_for_exit() == 0
             assert "Traceback" not in gateway.log
     assert set(collector.paths) == {"/v1/traces"}
     assert collector.headers[0]["x-key"] == "abc"
@@ -416,13 +423,13 @@ def test_collector_receives_all_spans_before_the_gateway_ends(tmp_path: Path, wo
 
 
 def test_spans_without_a_configured_endpoint_are_not_sent(tmp_path: Path) -> None:
-    with Collector() as collector, Held("model") as upstream:
+    with Collector() as collector, PausingUpstream("model") as upstream:
         (tmp_path / "toolspeak.toml").write_text(upstream.toml)
-        elsewhere = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
-        with serving(tmp_path, **elsewhere) as gateway:
-            send_request(gateway.url, body=ASKED)
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        with start_gateway(tmp_path, **variables) as gateway:
+            send_request(gateway.url, body=CHAT_BODY)
             gateway.send(15)
-            assert gateway.ended() == 0
+            assert gateway.wait_for_exit() == 0
     assert not collector.requests
 
 

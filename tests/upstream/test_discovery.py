@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.gateway_process import ASKED, HTTP, ask, text_of
-from tests.gateway.running_gateway import running
+from tests.gateway.gateway_process import CHAT_BODY, HTTP, ask, read_text
+from tests.gateway.running_gateway import run_gateway
 from toolspeak import Finish, TextDelta
 from toolspeak.config.settings import Config, ServerSettings, UpstreamSettings
 from toolspeak.testing import ScriptedServer
@@ -236,7 +236,7 @@ def test_configured_server_is_not_discovered() -> None:
 def test_gateway_is_not_discovered() -> None:
     with ScriptedServer([TextDelta("Hi."), Finish("stop")]) as model:
         upstream = UpstreamSettings(wire="openai_chat", base_url=f"{model.url}/v1")
-        with running(Config(upstreams={"u": upstream})) as gateway:
+        with run_gateway(Config(upstreams={"u": upstream})) as gateway:
             port = int(gateway.url.rpartition(":")[2])
             assert HTTP.get(f"{gateway.url}/v1/models").headers["x-toolspeak"]
             ports = {known.provider: port for known in KNOWN_SERVERS}
@@ -289,9 +289,9 @@ def test_discovered_server_receives_requests() -> None:
     with ScriptedServer([TextDelta("Hi."), Finish("stop")]) as model:
         upstream = UpstreamSettings("vllm", base_url=f"{model.url}/v1")
         servers = (DiscoveredServer("vllm", upstream, ("org/phi-4",)),)
-        with running(Config(), found=lambda: servers) as gateway:
+        with run_gateway(Config(), found=lambda: servers) as gateway:
             for name in ("anything", "org/phi-4", "vllm/org/phi-4"):
-                assert text_of(ask(gateway.url, body={**ASKED, "model": name})) == "Hi."
+                assert read_text(ask(gateway.url, body={**CHAT_BODY, "model": name})) == "Hi."
         assert [request.model for request in model.requests] == ["org/phi-4"] * 3
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.gateway.running_gateway import Running
+from tests.gateway.running_gateway import RunningGateway
 
 from .inspector_page import InspectorPage, run_inspected_gateway
 from .scripted_model import reply_to
@@ -37,14 +37,14 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def gateway(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Running]:
+def gateway(browser: Browser, request: pytest.FixtureRequest) -> Iterator[RunningGateway]:
     """A gateway with the scripted model; the parameter is the pause between two chunks."""
     with run_inspected_gateway(reply_to, pause=getattr(request, "param", 0.002)) as gateway:
         yield gateway
 
 
 @pytest.fixture
-def open_inspector(browser: Browser, gateway: Running) -> Iterator[OpenInspector]:
+def open_inspector(browser: Browser, gateway: RunningGateway) -> Iterator[OpenInspector]:
     """Open pages of the inspector; at the end, check that none of them reported an error."""
     with ExitStack() as stack:
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from msgspec import structs
 
-from tests.gateway.running_gateway import Running, behind, running
+from tests.gateway.running_gateway import RunningGateway, make_config, run_gateway
 from toolspeak.config.settings import InspectorSettings
 from toolspeak.testing import ScriptedServer
 from toolspeak.testing.scripted_server import Turn
@@ -33,23 +33,25 @@ _TIMEOUT_MS = 30_000
 @contextmanager
 def run_inspected_gateway(
     *turns: Turn, pause: float = 0.002, max_requests: int = 1000, **model: Any
-) -> Generator[Running, None, None]:
+) -> Generator[RunningGateway, None, None]:
     """Run a gateway whose inspector accepts `TOKEN` and whose model replies with these turns."""
     with ScriptedServer(*turns, pause=pause) as server:
-        config = behind(server.url, **{"tools": "prompt", "dialect": "hermes", **model})
+        config = make_config(server.url, **{"tools": "prompt", "dialect": "hermes", **model})
         config = structs.replace(config, inspector=InspectorSettings(requests=max_requests))
-        with running(config, token=TOKEN) as gateway:
+        with run_gateway(config, token=TOKEN) as gateway:
             yield gateway
             gateway.gateway.is_stopping = True
 
 
-def send_request(gateway: Running, wire: str = "openai_chat", question: str = QUESTION) -> str:
+def send_request(
+    gateway: RunningGateway, wire: str = "openai_chat", question: str = QUESTION
+) -> str:
     """Send a request as a client does; return the whole response."""
     path, body = build_request(wire, question)
     return HTTP.post(gateway.url + path, json=body).text
 
 
-def request_approval(gateway: Running, **changes: Any) -> str:
+def request_approval(gateway: RunningGateway, **changes: Any) -> str:
     """Request an approval as an agent does; return its id."""
     approval = {
         "tool": "write_file",
@@ -65,7 +67,7 @@ def request_approval(gateway: Running, **changes: Any) -> str:
     return response.json()["id"]
 
 
-def add_records(gateway: Running, *records: RequestRecord) -> None:
+def add_records(gateway: RunningGateway, *records: RequestRecord) -> None:
     """Store records as if the gateway had served their requests."""
     recorder = gateway.gateway.recorder
     assert recorder

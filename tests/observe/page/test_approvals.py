@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.gateway.running_gateway import Running
+from tests.gateway.running_gateway import RunningGateway
 
 from .conftest import OpenInspector
 from .inspector_page import HEADERS, HTTP, request_approval
@@ -11,13 +11,13 @@ GUARD_MS = 800
 """A click so soon after the approval appeared was meant for something else."""
 
 
-def read_answer(gateway: Running, identity: str) -> str | None:
+def read_answer(gateway: RunningGateway, identity: str) -> str | None:
     url = f"{gateway.url}/inspector/api/approvals/{identity}"
     return HTTP.get(url, headers=HEADERS).json()["answer"]
 
 
 def test_approval_in_any_view_is_answered_by_its_button(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     inspector = open_inspector("#/playground")
     inspector.wait_for(".playground")
@@ -40,7 +40,7 @@ def test_approval_in_any_view_is_answered_by_its_button(
 
 
 def test_approval_of_echo_with_secrets_shows_warnings(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     secrets = ["the key of OpenAI, in $.content"]
     request_approval(gateway, can_always=False, is_echo=True, secrets=secrets)
@@ -51,7 +51,7 @@ def test_approval_of_echo_with_secrets_shows_warnings(
 
 
 def test_keys_answer_an_approval_only_on_its_buttons(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     identity = request_approval(gateway)
     inspector = open_inspector()
@@ -74,7 +74,7 @@ def test_keys_answer_an_approval_only_on_its_buttons(
 
 
 def test_approval_answered_elsewhere_disappears(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     identity = request_approval(gateway)
     inspector = open_inspector()
@@ -86,7 +86,7 @@ def test_approval_answered_elsewhere_disappears(
 
 
 def test_arguments_of_any_length_are_shown_completely(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     """Nothing is shortened, folded or rounded, so the user approves only what was visible."""
     command = "a" * 590 + " ; rm -rf ~"

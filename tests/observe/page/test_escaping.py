@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from tests.gateway.running_gateway import Running
+from tests.gateway.running_gateway import RunningGateway
 from toolspeak.types import Failure, Note, Plan, Rejection, Reply, ToolCall
 from toolspeak.upstream.catalog import UpstreamServer
 from toolspeak.upstream.record import AttemptRecord, CaptureBudget, RequestRecord, StreamCapture
@@ -95,7 +95,7 @@ def make_hostile_record(name: str, text: str) -> RequestRecord:
     return record
 
 
-def add_hostile_request(gateway: Running, name: str, text: str) -> None:
+def add_hostile_request(gateway: RunningGateway, name: str, text: str) -> None:
     """Add a request and an approval with this text in every field that has text."""
     add_records(gateway, make_hostile_record(name, text))
     request_approval(
@@ -139,7 +139,7 @@ def assert_is_text(inspector: InspectorPage, name: str) -> None:
 
 
 def test_hostile_text_in_every_field_stays_text(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     for name, text in HOSTILE.items():
         add_hostile_request(gateway, name, text.encode("utf-8", "replace").decode())

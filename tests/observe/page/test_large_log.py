@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.gateway.running_gateway import Running
+from tests.gateway.running_gateway import RunningGateway
 
 from .conftest import OpenInspector
 from .inspector_page import add_records, make_record, run_inspected_gateway
@@ -20,14 +20,14 @@ COUNT = 5000
 
 
 @pytest.fixture
-def gateway(browser: Browser) -> Iterator[Running]:
+def gateway(browser: Browser) -> Iterator[RunningGateway]:
     with run_inspected_gateway(reply_to, max_requests=COUNT) as gateway:
         add_records(gateway, *map(make_record, range(COUNT)))
         yield gateway
 
 
 def test_list_of_5000_requests_stays_responsive(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     inspector = open_inspector()
     inspector.wait_for(".request-count", "5,000 requests")

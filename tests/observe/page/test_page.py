@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from tests.gateway.running_gateway import Running
+from tests.gateway.running_gateway import RunningGateway
 from toolspeak.observe.inspector.request_log import RequestLog
 
 from .conftest import OpenInspector
@@ -26,7 +26,7 @@ def open_view(inspector: InspectorPage, location: str) -> None:
 
 
 def test_token_form_with_a_wrong_token_asks_again(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     inspector = open_inspector(token="")
     inspector.wait_for(".token-form", "toolspeak serve")
@@ -71,7 +71,7 @@ def test_typed_token_is_stored_for_the_tab(open_inspector: OpenInspector) -> Non
 
 @pytest.mark.parametrize("token", ["evil", "%", "%E2%82%AC", "%0A", ""])
 def test_link_with_a_wrong_token_keeps_the_valid_one(
-    open_inspector: OpenInspector, gateway: Running, token: str
+    open_inspector: OpenInspector, gateway: RunningGateway, token: str
 ) -> None:
     inspector = open_inspector()
     inspector.wait_for(".first-steps")
@@ -99,7 +99,7 @@ def test_link_with_a_valid_token_closes_the_token_form(open_inspector: OpenInspe
     ["#/constructor", "#/toString", "#/__proto__", "#/requests?has=constructor,calls,__proto__"],
 )
 def test_unknown_location_shows_the_requests(
-    open_inspector: OpenInspector, gateway: Running, location: str
+    open_inspector: OpenInspector, gateway: RunningGateway, location: str
 ) -> None:
     add_records(gateway, *map(make_record, range(4)))
     inspector = open_inspector(location)
@@ -107,7 +107,7 @@ def test_unknown_location_shows_the_requests(
 
 
 def test_disabled_inspector_names_the_setting(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     config = gateway.gateway.config
     gateway.gateway.reload(
@@ -167,7 +167,7 @@ CONTRAST = """() => {
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_text_in_every_view_has_enough_contrast(
-    open_inspector: OpenInspector, gateway: Running, scheme: str
+    open_inspector: OpenInspector, gateway: RunningGateway, scheme: str
 ) -> None:
     send_request(gateway, question="An invalid call, please")
     add_records(gateway, *map(make_record, range(26)))
@@ -185,7 +185,7 @@ def test_text_in_every_view_has_enough_contrast(
 
 @pytest.mark.parametrize("width", [390, 1024])
 def test_views_in_narrow_windows_do_not_overflow(
-    open_inspector: OpenInspector, gateway: Running, width: int
+    open_inspector: OpenInspector, gateway: RunningGateway, width: int
 ) -> None:
     add_records(gateway, *map(make_record, range(30)))
     inspector = open_inspector(width=width)
@@ -201,7 +201,7 @@ def test_views_in_narrow_windows_do_not_overflow(
 
 
 def test_text_typed_after_slash_goes_to_the_search(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     """No letter is lost while the page changes from another view to the list."""
     add_records(gateway, *map(make_record, range(100)))
@@ -217,7 +217,9 @@ def test_text_typed_after_slash_goes_to_the_search(
     assert inspector.page.locator("input.search").input_value() == "question 43"
 
 
-def test_page_can_be_used_by_keyboard(open_inspector: OpenInspector, gateway: Running) -> None:
+def test_page_can_be_used_by_keyboard(
+    open_inspector: OpenInspector, gateway: RunningGateway
+) -> None:
     add_records(gateway, *map(make_record, range(100)))
     send_request(gateway)
     inspector = open_inspector()
@@ -259,7 +261,9 @@ def test_page_can_be_used_by_keyboard(open_inspector: OpenInspector, gateway: Ru
     inspector.wait_until("() => !document.querySelector('dialog').open")
 
 
-def test_lost_connection_is_restored(open_inspector: OpenInspector, gateway: Running) -> None:
+def test_lost_connection_is_restored(
+    open_inspector: OpenInspector, gateway: RunningGateway
+) -> None:
     inspector = open_inspector()
     inspector.wait_for(".first-steps")
     inspector.page.context.set_offline(True)
@@ -274,7 +278,7 @@ def test_lost_connection_is_restored(open_inspector: OpenInspector, gateway: Run
 
 
 def test_restarted_gateway_replaces_all_requests(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     """Its requests are shown even if they are older than those of the earlier gateway."""
     add_records(gateway, *map(make_record, range(5)))
@@ -305,7 +309,7 @@ def test_restarted_gateway_replaces_all_requests(
 
 
 def test_page_loads_nothing_from_other_hosts(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     """`InspectorPage` also blocks all other hosts, and fails the test if one is requested."""
     send_request(gateway)
@@ -321,7 +325,7 @@ def test_page_loads_nothing_from_other_hosts(
 
 
 def test_page_with_reduced_motion_has_no_long_animations(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     send_request(gateway)
     inspector = open_inspector(reduced_motion="reduce")

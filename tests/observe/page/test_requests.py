@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.running_gateway import Running
+from tests.gateway.running_gateway import RunningGateway
 
 from .conftest import OpenInspector
 from .inspector_page import InspectorPage, add_records, make_record, send_request
@@ -42,7 +42,7 @@ def read_lengths(inspector: InspectorPage) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_request_of_each_api_can_be_replayed(
-    open_inspector: OpenInspector, gateway: Running, wire: str
+    open_inspector: OpenInspector, gateway: RunningGateway, wire: str
 ) -> None:
     inspector = open_inspector()
     inspector.wait_for(".first-steps", "No requests yet")
@@ -85,7 +85,9 @@ def test_request_of_each_api_can_be_replayed(
 
 
 @pytest.mark.parametrize("gateway", [0.03], indirect=True)
-def test_playback_shows_the_reply_in_time(open_inspector: OpenInspector, gateway: Running) -> None:
+def test_playback_shows_the_reply_in_time(
+    open_inspector: OpenInspector, gateway: RunningGateway
+) -> None:
     send_request(gateway)
     inspector = open_inspector()
     open_first(inspector)
@@ -100,7 +102,7 @@ def test_playback_shows_the_reply_in_time(open_inspector: OpenInspector, gateway
 
 
 def test_request_with_a_retry_shows_every_attempt(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     send_request(gateway, "anthropic", "An invalid call, please")
     inspector = open_inspector()
@@ -117,7 +119,9 @@ def test_request_with_a_retry_shows_every_attempt(
     inspector.wait_for("[role=tab][aria-selected=true]", "retry")
 
 
-def test_call_and_its_text_are_linked(open_inspector: OpenInspector, gateway: Running) -> None:
+def test_call_and_its_text_are_linked(
+    open_inspector: OpenInspector, gateway: RunningGateway
+) -> None:
     send_request(gateway)
     inspector = open_inspector()
     open_first(inspector)
@@ -133,7 +137,7 @@ def test_call_and_its_text_are_linked(open_inspector: OpenInspector, gateway: Ru
 
 
 def test_request_can_be_copied_linked_and_downloaded(
-    open_inspector: OpenInspector, gateway: Running, tmp_path: Path
+    open_inspector: OpenInspector, gateway: RunningGateway, tmp_path: Path
 ) -> None:
     send_request(gateway)
     inspector = open_inspector(permissions=["clipboard-read", "clipboard-write"])
@@ -163,7 +167,7 @@ def test_dropped_request_names_the_limit(open_inspector: OpenInspector) -> None:
 
 @pytest.mark.parametrize("gateway", [0.03], indirect=True)
 def test_active_request_is_updated_in_place(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     """The slider and the sections stay as the user has left them."""
     inspector = open_inspector()
@@ -187,7 +191,7 @@ def test_active_request_is_updated_in_place(
 
 
 def test_reply_of_a_megabyte_is_shown_in_parts(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     send_request(gateway, "openai_chat", "long")
     inspector = open_inspector()
@@ -200,7 +204,9 @@ def test_reply_of_a_megabyte_is_shown_in_parts(
     assert inspector.read_longest_task() < 5000
 
 
-def test_filter_is_part_of_the_location(open_inspector: OpenInspector, gateway: Running) -> None:
+def test_filter_is_part_of_the_location(
+    open_inspector: OpenInspector, gateway: RunningGateway
+) -> None:
     add_records(gateway, *map(make_record, range(60)))
     inspector = open_inspector("#/requests?q=question&api=anthropic&has=calls")
     inspector.wait_for(".request-count", "6 of 60")
@@ -220,7 +226,7 @@ def test_filter_is_part_of_the_location(open_inspector: OpenInspector, gateway: 
 
 
 def test_scrolled_list_stays_in_place_when_requests_arrive(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     add_records(gateway, *map(make_record, range(200)))
     inspector = open_inspector()
@@ -246,7 +252,7 @@ def test_scrolled_list_stays_in_place_when_requests_arrive(
 
 
 def test_row_of_active_request_is_updated_cell_by_cell(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     """The row stays the same element: only the cells with other texts change."""
     add_records(gateway, *map(make_record, range(3)))
@@ -281,7 +287,7 @@ def test_row_of_active_request_is_updated_cell_by_cell(
 
 
 def test_active_descendant_of_the_list_exists(
-    open_inspector: OpenInspector, gateway: Running
+    open_inspector: OpenInspector, gateway: RunningGateway
 ) -> None:
     add_records(gateway, *map(make_record, range(300)))
     inspector = open_inspector()

@@ -1,9 +1,9 @@
-"""An upstream that misbehaves on purpose: a socket, and whatever a test wants to be sent.
+"""An upstream that misbehaves on purpose: a socket server that runs a test's actions.
 
-with Faulty() as upstream:
-    upstream.acts = [closes, hangs]     one for each request; the last one for all that follow
+with FaultyUpstream() as upstream:
+    upstream.set_actions(close, hang)     one for each request; the last one for all that follow
     …
-    upstream.busy                       connections on which a request has not ended
+    upstream.active_requests
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from toolspeak.wires.routes import match_route
 HELLO: tuple[Event, ...] = (TextDelta("Hello there."), Finish("stop"))
 
 
-class Asked:
-    """One request, and the connection that it came by."""
+class ReceivedRequest:
+    """A request to the faulty upstream, and the connection it arrived on."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: str, body: bytes
@@ -33,107 +33,118 @@ class Asked:
         self._writer = writer
         self.head = head
         self.body = body
-        self.at = monotonic()
-        self.sent = 0
+        self.received_at = monotonic()
+        self.sent_bytes = 0
         self.closed_at: float | None = None
-        """When the other side closed the connection while a request was being answered."""
-        where = match_route(head.split(" ")[1])
-        assert where
-        self.wire: Wire = get_wire(where.wire)
+        """When the gateway closed the connection before the response was complete."""
+        route = match_route(head.split(" ")[1])
+        assert route
+        self.wire: Wire = get_wire(route.wire)
         self.request: Request = self.wire.decode_request(
-            decode_json(body), model=where.model, stream=where.stream
+            decode_json(body), model=route.model, stream=route.stream
         )
-
-    # What to say.
-
-    def written(self, events: Iterable[Event]) -> list[bytes]:
-        """The reply: what each event makes of a stream, or all of it in one piece."""
-        envelope = Envelope(self.request, "id_1", 1_700_000_000)
-        if not self.request.stream:
-            return [encode_json(self.wire.encode_reply(fold(events), envelope))]
-        return [*map(self.wire.stream_encoder(envelope).feed, events)]
 
     @property
     def content_type(self) -> str:
         return self.wire.content_type if self.request.stream else "application/json"
 
-    # Saying it.
+    def encode(self, events: Iterable[Event]) -> list[bytes]:
+        """Return the frames of each event in a stream, or the whole reply as one item."""
+        envelope = Envelope(self.request, "id_1", 1_700_000_000)
+        if not self.request.stream:
+            return [encode_json(self.wire.encode_reply(fold(events), envelope))]
+        return [*map(self.wire.stream_encoder(envelope).feed, events)]
+
+    # The response.
 
     async def send(self, data: bytes) -> None:
         self._writer.write(data)
         await self._writer.drain()
-        self.sent += len(data)
+        self.sent_bytes += len(data)
 
-    async def answer(self, status: int = 200, body: bytes = b"", **headers: str) -> None:
-        """A whole answer, which is as long as it says."""
-        await self.head_of(status, content_length=str(len(body)), **headers)
+    async def respond(self, status: int = 200, body: bytes = b"", **headers: str) -> None:
+        """Send a whole response with its length."""
+        await self.send_head(status, content_length=str(len(body)), **headers)
         await self.send(body)
 
-    async def head_of(self, status: int = 200, **headers: str) -> None:
-        """The head of an answer; without a length it ends with the connection."""
-        given = {"content_type": self.content_type, **headers}
-        lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in given.items())
-        await self.send(f"HTTP/1.1 {status} Whatever\r\n{lines}\r\n".encode("latin-1"))
+    async def send_head(self, status: int = 200, **headers: str) -> None:
+        """Send the head of a response; without a length it ends with the connection."""
+        await self.send(self._format_head(status, **headers))
 
-    async def begin(self, **headers: str) -> None:
-        """The head of an answer in chunks."""
-        await self.head_of(200, transfer_encoding="chunked", **headers)
+    def _format_head(self, status: int, **headers: str) -> bytes:
+        all_headers = {"content_type": self.content_type, **headers}
+        lines = "".join(
+            f"{name.replace('_', '-')}: {value}\r\n" for name, value in all_headers.items()
+        )
+        return f"HTTP/1.1 {status} Whatever\r\n{lines}\r\n".encode("latin-1")
 
-    async def chunk(self, data: bytes) -> None:
-        await self.send(b"%x\r\n%b\r\n" % (len(data), data))
+    async def start_chunks(self, *chunks: bytes) -> None:
+        """Send the head of a chunked response and its first chunks at once.
 
-    async def end(self) -> None:
+        With one write, no pause of a busy machine can come between them.
+        """
+        head = self._format_head(200, transfer_encoding="chunked")
+        await self.send(head + b"".join(map(_format_chunk, chunks)))
+
+    async def send_chunk(self, data: bytes) -> None:
+        await self.send(_format_chunk(data))
+
+    async def end_chunks(self) -> None:
         await self.send(b"0\r\n\r\n")
 
-    async def closed(self) -> None:
-        """Wait until the other side closes the connection."""
+    async def wait_for_close(self) -> None:
+        """Wait until the gateway closes the connection."""
         while await self._reader.read(65536):
             pass
         self.closed_at = monotonic()
 
 
-Act = Callable[[Asked], Awaitable[Any]]
+def _format_chunk(data: bytes) -> bytes:
+    # An empty chunk would end the response.
+    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
-async def answers(asked: Asked) -> bool:
-    """As it should be; and the connection can be used again."""
-    await asked.begin()
-    for data in asked.written(HELLO):
-        if data:
-            await asked.chunk(data)
-    await asked.end()
+Action = Callable[[ReceivedRequest], Awaitable[Any]]
+"""Responds to a request. The connection is kept open only if the result is true."""
+
+
+async def respond_normally(received: ReceivedRequest) -> bool:
+    await received.start_chunks()
+    for data in received.encode(HELLO):
+        await received.send_chunk(data)
+    await received.end_chunks()
     return True
 
 
-class Faulty:
-    """Does to each request what the test says."""
+class FaultyUpstream:
+    """Runs the actions of a test, one for each request."""
 
     def __init__(self) -> None:
-        self.acts: Sequence[Act] = [answers]
-        self.asked: list[Asked] = []
-        self.busy = 0
+        self.requests: list[ReceivedRequest] = []
+        self.active_requests = 0
         self.connections = 0
-        """How many are open, be they used or not."""
+        """The number of open connections, including idle ones."""
+        self.url = ""
+        self._actions: Sequence[Action] = [respond_normally]
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._started = threading.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.url = ""
 
-    def __enter__(self) -> Faulty:
+    def __enter__(self) -> FaultyUpstream:
         self._thread.start()
-        assert self._started.wait(5)
+        assert self._started.wait(60)
         return self
 
     def __exit__(self, *problem: object) -> None:
         self._loop.call_soon_threadsafe(self._stop)
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
-    def does(self, *acts: Act) -> None:
-        """What happens to the requests from now on."""
-        self.asked = []
-        self.acts = acts
+    def set_actions(self, *actions: Action) -> None:
+        """Forget all earlier requests, and use these actions from now on."""
+        self.requests = []
+        self._actions = actions
 
     def _stop(self) -> None:
         for task in self._tasks:
@@ -143,7 +154,7 @@ class Faulty:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         server = self._loop.run_until_complete(
-            asyncio.start_server(self._connected, "127.0.0.1", 0, limit=2**20)
+            asyncio.start_server(self._serve_connection, "127.0.0.1", 0, limit=2**20)
         )
         self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         self._started.set()
@@ -154,13 +165,15 @@ class Faulty:
             self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
             self._loop.close()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         task = asyncio.current_task()
         assert task
         self._tasks.add(task)
         self.connections += 1
         try:
-            while await self._serve(reader, writer):
+            while await self._serve_request(reader, writer):
                 pass
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
@@ -169,18 +182,20 @@ class Faulty:
             self._tasks.discard(task)
             writer.transport.abort() if writer.is_closing() else writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _serve_request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         lengths = [line for line in head.splitlines() if line.lower().startswith("content-length")]
         body = await reader.readexactly(int(lengths[0].partition(":")[2]))
-        asked = Asked(reader, writer, head, body)
-        act = self.acts[min(len(self.asked), len(self.acts) - 1)]
-        self.asked.append(asked)
-        self.busy += 1
+        received = ReceivedRequest(reader, writer, head, body)
+        action = self._actions[min(len(self.requests), len(self._actions) - 1)]
+        self.requests.append(received)
+        self.active_requests += 1
         try:
-            return bool(await act(asked))
+            return bool(await action(received))
         except ConnectionError:
-            asked.closed_at = monotonic()
+            received.closed_at = monotonic()
             raise
         finally:
-            self.busy -= 1
+            self.active_requests -= 1

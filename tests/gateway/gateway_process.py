@@ -1,4 +1,4 @@
-"""`toolspeak serve` as a user runs it, in its own processes, and an upstream that can be held."""
+"""`toolspeak serve` in its own processes, and an upstream whose streams pause."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ SERVE_WITH_SHORT_GRACE = [
     "serve",
 ]
 """Gives requests less time to end when the gateway is stopped."""
-HTTP = httpx.Client(trust_env=False, timeout=30, verify=False)
-ASKED = {"model": "m", "messages": [{"role": "user", "content": "Who are you?"}]}
+WAIT_SECONDS = 60
+"""Generous: a busy machine may take long for anything."""
+HTTP = httpx.Client(trust_env=False, timeout=WAIT_SECONDS, verify=False)
+CHAT_BODY = {"model": "m", "messages": [{"role": "user", "content": "Who are you?"}]}
 
 
-def environment(**more: str) -> dict[str, str]:
-    """An environment that says nothing of models."""
-    known = {
+def make_environment(**variables: str) -> dict[str, str]:
+    """Return this environment without settings and keys, and with these variables."""
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if not name.endswith("_API_KEY") and not name.startswith("TOOLSPEAK_")
     }
-    return {**known, **more}
+    return {**inherited, **variables}
 
 
-class Serving:
-    """A gateway, where it listens, and what it says."""
+class GatewayProcess:
+    """A process of `toolspeak serve`, the JSON it prints at the start, and its log."""
 
     def __init__(
         self, folder: Path, *options: str, program: Sequence[str] = SERVE, **variables: str
@@ -54,14 +56,14 @@ class Serving:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=folder,
-                env=environment(**variables),
+                env=make_environment(**variables),
                 start_new_session=True,
             )
         assert self.process.stdout
         line = self.process.stdout.readline()
         assert line, self.log
-        self.told: dict[str, Any] = json.loads(line)
-        self.url: str = self.told["url"]
+        self.start_info: dict[str, Any] = json.loads(line)
+        self.url: str = self.start_info["url"]
 
     @property
     def log(self) -> str:
@@ -72,17 +74,18 @@ class Serving:
         return self.process.pid
 
     def send(self, number: int) -> None:
+        """Send a signal."""
         self.process.send_signal(number)
 
-    def ended(self, seconds: float = 30) -> int:
-        """The code that it ends with."""
-        return self.process.wait(seconds)
+    def wait_for_exit(self) -> int:
+        """Return the exit code once the process has ended."""
+        return self.process.wait(WAIT_SECONDS)
 
     def close(self) -> None:
         assert self.process.stdout
         self.process.stdout.close()
         if self.process.poll() is None:
-            family = descendants(self.pid)
+            family = list_descendants(self.pid)
             self.process.kill()
             self.process.wait()
             for pid in filter(is_alive, family):
@@ -90,10 +93,10 @@ class Serving:
 
 
 @contextmanager
-def serving(
+def start_gateway(
     folder: Path, *options: str, program: Sequence[str] = SERVE, **variables: str
-) -> Generator[Serving, None, None]:
-    gateway = Serving(folder, *options, program=program, **variables)
+) -> Generator[GatewayProcess, None, None]:
+    gateway = GatewayProcess(folder, *options, program=program, **variables)
     try:
         yield gateway
     finally:
@@ -101,20 +104,20 @@ def serving(
 
 
 def ask(
-    url: str, path: str = "/v1/chat/completions", body: Any = ASKED, key: str = ""
+    url: str, path: str = "/v1/chat/completions", body: Any = CHAT_BODY, key: str = ""
 ) -> httpx.Response:
-    """A whole answer, by a connection of its own."""
+    """Send a request on a connection of its own, and return the whole response."""
     headers = {"connection": "close"} | ({"authorization": f"Bearer {key}"} if key else {})
     return HTTP.post(url + path, json=body, headers=headers)
 
 
-def text_of(response: httpx.Response) -> str:
+def read_text(response: httpx.Response) -> str:
     assert response.status_code == 200, response.text
     return response.json()["choices"][0]["message"]["content"]
 
 
-class Streamed:
-    """A stream that is being read in a thread."""
+class StreamReader:
+    """Requests a stream and reads it in a thread."""
 
     def __init__(self, url: str) -> None:
         self.data = b""
@@ -124,7 +127,7 @@ class Streamed:
         self._thread.start()
 
     def _read(self) -> None:
-        body = {**ASKED, "stream": True}
+        body = {**CHAT_BODY, "stream": True}
         try:
             with HTTP.stream("POST", f"{self._url}/v1/chat/completions", json=body) as response:
                 for data in response.iter_bytes():
@@ -132,30 +135,30 @@ class Streamed:
         except httpx.HTTPError as problem:
             self.problem = problem
 
-    def whole(self, seconds: float = 20) -> str:
-        """All of it, when it has ended."""
-        self._thread.join(seconds)
+    def read_all(self) -> str:
+        """Return the whole stream once it has ended."""
+        self._thread.join(WAIT_SECONDS)
         assert not self._thread.is_alive(), self.data
         assert self.problem is None, self.problem
         return self.data.decode()
 
 
-def settings_for(url: str) -> str:
-    """A configuration with one model, `m`, at that address."""
+def format_settings(url: str) -> str:
+    """Return a configuration file with one model, `m`, at this URL."""
     return (
         f'default = "m"\n[upstreams.here]\nwire = "openai_chat"\nbase_url = "{url}/v1"\n'
         'retries = 0\n[models.m]\nupstream = "here"\n'
     )
 
 
-class Held:
-    """An upstream that says its name; a stream then waits until it is let go."""
+class PausingUpstream:
+    """An upstream that replies with its name, and whose streams then pause until `resume`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.asked: list[Any] = []
-        self.goes = threading.Event()
-        handler = type("Handler", (_HeldHandler,), {"upstream": self})
+        self.requests: list[Any] = []
+        self.resume = threading.Event()
+        handler = type("Handler", (_PausingHandler,), {"upstream": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.01,), daemon=True
@@ -167,55 +170,55 @@ class Held:
 
     @property
     def toml(self) -> str:
-        """A configuration with this upstream's model."""
-        return settings_for(self.url)
+        """A configuration file with this upstream's model."""
+        return format_settings(self.url)
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> PausingUpstream:
         self._thread.start()
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self.goes.set()
+        self.resume.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
-class _HeldHandler(BaseHTTPRequestHandler):
-    upstream: Held
+class _PausingHandler(BaseHTTPRequestHandler):
+    upstream: PausingUpstream
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.upstream.asked.append(body)
+        self.upstream.requests.append(body)
         if body.get("stream"):
-            self._stream()
+            self._send_stream()
         else:
             message = {"role": "assistant", "content": f"I am {self.upstream.name}."}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            self._send("application/json", json.dumps({"choices": [choice]}).encode())
+            self._send_whole("application/json", json.dumps({"choices": [choice]}).encode())
 
-    def _stream(self) -> None:
-        begin, end = ({"content": text} for text in (f"I am {self.upstream.name}.", " Goodbye."))
+    def _send_stream(self) -> None:
+        first, last = ({"content": text} for text in (f"I am {self.upstream.name}.", " Goodbye."))
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
         self.end_headers()
         try:
-            self._say({"index": 0, "delta": begin, "finish_reason": None})
-            self.upstream.goes.wait(60)
-            self._say({"index": 0, "delta": end, "finish_reason": "stop"})
+            self._send_choice({"index": 0, "delta": first, "finish_reason": None})
+            self.upstream.resume.wait(2 * WAIT_SECONDS)
+            self._send_choice({"index": 0, "delta": last, "finish_reason": "stop"})
             self.wfile.write(b"data: [DONE]\n\n")
         except OSError:
             pass
         self.close_connection = True
 
-    def _say(self, choice: dict[str, Any]) -> None:
+    def _send_choice(self, choice: dict[str, Any]) -> None:
         chunk = {"id": "1", "object": "chat.completion.chunk", "choices": [choice]}
         self.wfile.write(b"data: %b\n\n" % json.dumps(chunk).encode())
 
-    def _send(self, content_type: str, data: bytes) -> None:
+    def _send_whole(self, content_type: str, data: bytes) -> None:
         self.send_response(200)
         self.send_header("content-type", content_type)
         self.send_header("content-length", str(len(data)))
@@ -223,14 +226,13 @@ class _HeldHandler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """A test has its own ways to say what happened."""
+        """Keep the output of tests short."""
 
 
-def until(condition: Callable[[], object], seconds: float = 30) -> None:
-    """Wait until the condition is true."""
+def wait_until(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it did not come to pass"
+        assert time.monotonic() < end, f"the condition was still false after {seconds} s"
         time.sleep(0.01)
 
 
@@ -241,44 +243,44 @@ def is_open(url: str) -> bool:
         return probe.connect_ex((address.host, address.port)) == 0
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
+def find_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 # Processes.
 
 
-def children(pid: int) -> list[int]:
+def list_children(pid: int) -> list[int]:
     try:
         return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
     except OSError:
         return []
 
 
-def descendants(pid: int) -> list[int]:
-    return [one for child in children(pid) for one in (child, *descendants(child))]
+def list_descendants(pid: int) -> list[int]:
+    return [one for child in list_children(pid) for one in (child, *list_descendants(child))]
 
 
-def command_of(pid: int) -> str:
+def read_command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except OSError:
         return ""
 
 
-def process_state(pid: int) -> str:
+def read_state(pid: int) -> str:
     """Return the state of a process as one letter: `T` if it is stopped, `Z` once it is gone."""
     fields = _read_stat(pid)
     return fields[0] if fields else "Z"
 
 
 def is_alive(pid: int) -> bool:
-    return process_state(pid) != "Z"
+    return read_state(pid) != "Z"
 
 
-def cpu_seconds(pid: int) -> float:
+def read_cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process, which other processes do not change much."""
     return sum(map(int, _read_stat(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
 
@@ -290,6 +292,6 @@ def _read_stat(pid: int) -> list[str]:
         return []
 
 
-def resident_megabytes(pid: int) -> float:
+def read_resident_megabytes(pid: int) -> float:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))

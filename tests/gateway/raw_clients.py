@@ -1,4 +1,4 @@
-"""What clients of each API send and hear, without any SDK: bytes, and the JSON in them."""
+"""Clients of each API without an SDK: they send bytes and read the JSON of responses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 from msgspec import Struct
 
-HTTP = httpx.Client(verify=False, trust_env=False, timeout=30)
+HTTP = httpx.Client(verify=False, trust_env=False, timeout=60)
 TOOL = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 
 class Client(Struct, frozen=True):
-    """A way to ask."""
+    """An API, and whether the client streams."""
 
     name: str
     wire: str
@@ -31,7 +31,7 @@ class Client(Struct, frozen=True):
     def body(
         self, text: str = "Hi", *, tools: int | list[str] = 0, required: bool = False
     ) -> dict[str, Any]:
-        """A request, with so many tools, or with those of these names."""
+        """Return the body of a request, with this number of tools or with tools of these names."""
         names = [f"tool_{at}" for at in range(tools)] if isinstance(tools, int) else tools
         return _BODIES[self.wire](text, names, required) | (
             {} if self.wire == "gemini" else {"stream": self.stream}
@@ -42,7 +42,7 @@ def _chat(text: str, tools: list[str], required: bool) -> dict[str, Any]:
     body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": text}]}
     if tools:
         functions = [{"name": name, "parameters": TOOL} for name in tools]
-        body["tools"] = [{"type": "function", "function": one} for one in functions]
+        body["tools"] = [{"type": "function", "function": function} for function in functions]
     return body | ({"tool_choice": "required"} if required else {})
 
 
@@ -92,8 +92,8 @@ STREAMED = (
 CLIENTS = (*WHOLE, *STREAMED)
 
 
-class Heard(Struct, frozen=True):
-    """What came back."""
+class ParsedResponse(Struct, frozen=True):
+    """A response: its text or its error."""
 
     status: int
     headers: dict[str, str]
@@ -103,45 +103,47 @@ class Heard(Struct, frozen=True):
     """The message of the error."""
 
 
-def ask(url: str, client: Client, body: Any = None, **headers: str) -> Heard:
-    """Ask, and read the answer to its end, which has to be a proper one."""
+def ask(url: str, client: Client, body: Any = None, **headers: str) -> ParsedResponse:
+    """Send a request, and check that the response is complete and valid in its API."""
     content = json.dumps(client.body() if body is None else body)
-    given = {"content-type": "application/json", **headers}
-    return heard(client, HTTP.post(url + client.path, content=content, headers=given))
+    all_headers = {"content-type": "application/json", **headers}
+    return parse_response(
+        client, HTTP.post(url + client.path, content=content, headers=all_headers)
+    )
 
 
-def heard(client: Client, response: httpx.Response) -> Heard:
-    """What an answer says."""
+def parse_response(client: Client, response: httpx.Response) -> ParsedResponse:
     headers, raw = dict(response.headers), response.content
     if response.status_code != 200:
         assert headers["content-type"] == "application/json", headers
-        error = error_of(client.wire, json.loads(raw), response.status_code)
-        return Heard(response.status_code, headers, raw, "", error)
+        error = read_error(client.wire, json.loads(raw), response.status_code)
+        return ParsedResponse(response.status_code, headers, raw, "", error)
     if not client.stream:
         assert headers["content-type"] == "application/json", headers
-        return Heard(200, headers, raw, "".join(_whole(client.wire, json.loads(raw))))
-    frames = list(frames_of(client, raw))
+        return ParsedResponse(
+            200, headers, raw, "".join(_read_whole_texts(client.wire, json.loads(raw)))
+        )
+    frames = list(parse_frames(client, raw))
     is_error = [_is_error(client.wire, frame) for frame in frames]
-    text = "".join(part for frame in frames for part in _texts(client.wire, frame))
+    text = "".join(part for frame in frames for part in _read_delta_texts(client.wire, frame))
     if not any(is_error):
-        assert ends(client, frames, raw), raw
-        return Heard(200, headers, raw, text)
+        assert is_complete(client, frames, raw), raw
+        return ParsedResponse(200, headers, raw, text)
     at = is_error.index(True)
-    assert_is_last(client, frames[at + 1 :], raw)
-    return Heard(200, headers, raw, text, error_of(client.wire, frames[at]))
+    check_end_after_error(client, frames[at + 1 :], raw)
+    return ParsedResponse(200, headers, raw, text, read_error(client.wire, frames[at]))
 
 
 @contextmanager
-def connected(url: str) -> Generator[socket.socket]:
-    """A connection that the test holds in its hands."""
+def connect(url: str) -> Generator[socket.socket]:
     host, _, port = url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port))) as connection:
-        connection.settimeout(10)
+        connection.settimeout(60)
         yield connection
 
 
-def bytes_of(client: Client, body: bytes | None = None, *headers: str) -> bytes:
-    """A request as it is sent. A `Host` among the headers takes the place of the usual one."""
+def encode_request(client: Client, body: bytes | None = None, *headers: str) -> bytes:
+    """Return the bytes of a request; `Host` and `Content-Type` headers replace the defaults."""
     content = json.dumps(client.body()).encode() if body is None else body
     lines = [f"POST {client.path} HTTP/1.1", *headers, f"Content-Length: {len(content)}"]
     if not any(header.lower().startswith("host:") for header in headers):
@@ -151,18 +153,18 @@ def bytes_of(client: Client, body: bytes | None = None, *headers: str) -> bytes:
     return "\r\n".join((*lines, "", "")).encode("utf-8") + content
 
 
-def sent(url: str, data: bytes, method: str = "POST") -> Heard:
-    """What comes back for these bytes."""
-    with connected(url) as connection:
+def send_bytes(url: str, data: bytes, method: str = "POST") -> ParsedResponse:
+    """Send these bytes, and return the response without parsing its body."""
+    with connect(url) as connection:
         connection.sendall(data)
         response = HTTPResponse(connection, method=method)
         response.begin()
         headers = {name.lower(): value for name, value in response.getheaders()}
-        return Heard(response.status, headers, response.read())
+        return ParsedResponse(response.status, headers, response.read())
 
 
-def frames_of(client: Client, raw: bytes) -> Iterator[Any]:
-    """The values in a stream."""
+def parse_frames(client: Client, raw: bytes) -> Iterator[Any]:
+    """Yield the JSON values of a stream."""
     if client.is_array:
         yield from json.loads(raw)
     elif client.wire == "ollama":
@@ -176,8 +178,8 @@ def frames_of(client: Client, raw: bytes) -> Iterator[Any]:
                 yield json.loads("\n".join(data))
 
 
-def error_of(wire: str, body: Any, status: int | None = None) -> str:
-    """The message of an error, which has to be in the shape of its API."""
+def read_error(wire: str, body: Any, status: int | None = None) -> str:
+    """Return the message of an error, and check that the body has the shape of its API."""
     match wire:
         case "openai_chat" | "openai_responses":
             assert {"message", "type", "param", "code"} <= set(body["error"]), body
@@ -195,8 +197,8 @@ def error_of(wire: str, body: Any, status: int | None = None) -> str:
             return body["error"]["message"]
 
 
-def ends(client: Client, frames: list[Any], raw: bytes) -> bool:
-    """Whether a stream ends as its API says."""
+def is_complete(client: Client, frames: list[Any], raw: bytes) -> bool:
+    """Return True if a stream ends as its API prescribes."""
     last = frames[-1]
     match client.wire:
         case "openai_chat":
@@ -211,8 +213,8 @@ def ends(client: Client, frames: list[Any], raw: bytes) -> bool:
             return "finishReason" in last["candidates"][0]
 
 
-def assert_is_last(client: Client, after: list[Any], raw: bytes) -> None:
-    """An error ends the stream, in what way its API has for that."""
+def check_end_after_error(client: Client, after: list[Any], raw: bytes) -> None:
+    """Check that nothing follows an error besides what its API prescribes."""
     if client.wire == "openai_chat":
         assert raw.endswith(b"data: [DONE]\n\n")
         assert after == []
@@ -226,7 +228,7 @@ def _is_error(wire: str, frame: Any) -> bool:
     return frame.get("type") == "error" or (wire != "openai_responses" and "error" in frame)
 
 
-def _whole(wire: str, body: Any) -> Iterator[str]:
+def _read_whole_texts(wire: str, body: Any) -> Iterator[str]:
     match wire:
         case "openai_chat":
             yield body["choices"][0]["message"]["content"] or ""
@@ -242,7 +244,7 @@ def _whole(wire: str, body: Any) -> Iterator[str]:
             yield from (part["text"] for part in parts if "text" in part)
 
 
-def _texts(wire: str, frame: Any) -> Iterator[str]:
+def _read_delta_texts(wire: str, frame: Any) -> Iterator[str]:
     match wire:
         case "openai_chat":
             yield from (choice["delta"].get("content") or "" for choice in frame.get("choices", ()))
@@ -256,3 +258,6 @@ def _texts(wire: str, frame: Any) -> Iterator[str]:
         case _:
             for candidate in frame.get("candidates", ()):
                 yield from (part.get("text", "") for part in candidate["content"]["parts"])
+
+
+connected = connect  # The earlier name, in test_server_protocol.py.

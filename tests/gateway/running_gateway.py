@@ -15,9 +15,12 @@ from toolspeak.gateway.http import Incoming, Sender
 from toolspeak.gateway.server import GatewayServer
 from toolspeak.upstream.timers import Ticker
 
+_START_SECONDS = 60
+"""Generous: a busy machine may take long to start or stop a gateway."""
 
-class Running:
-    """A gateway, where it listens, and the loop that it runs on."""
+
+class RunningGateway:
+    """A gateway, its URL, and the event loop it runs on."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
@@ -31,26 +34,26 @@ class Running:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._has_started.wait(20), "the gateway did not start"
+        assert self._has_started.wait(_START_SECONDS), "the gateway did not start"
 
     def stop(self) -> None:
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._server.stop)
-        self._thread.join(20)
-        assert not self._thread.is_alive()
+        self._thread.join(_START_SECONDS)
+        assert not self._thread.is_alive(), "the gateway did not stop"
 
-    def tasks(self) -> set[str]:
-        """What is going on besides the server itself."""
+    def list_tasks(self) -> set[str]:
+        """Return the names of all running tasks besides the server's own."""
 
-        async def names() -> set[str]:
-            here = asyncio.current_task()
+        async def list_names() -> set[str]:
+            current = asyncio.current_task()
             return {
                 task.get_coro().__qualname__  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
                 for task in asyncio.all_tasks()
-                if task is not here
+                if task is not current
             } - {"GatewayServer.serve"}
 
-        return asyncio.run_coroutine_threadsafe(names(), self.loop).result(5)
+        return asyncio.run_coroutine_threadsafe(list_names(), self.loop).result(_START_SECONDS)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -60,15 +63,15 @@ class Running:
             self.loop.close()
 
 
-class Nowhere:
-    """The connection of a client that takes everything, and of which nothing is seen."""
+class NullConnection:
+    """The connection of a client that accepts all data and discards it."""
 
     is_paused = False
 
     def __init__(self, ticker: Ticker | None = None) -> None:
         self.ticker = ticker or Ticker()
         self.written = 0
-        """How often something was sent."""
+        """The number of writes."""
 
     def go_on(self, incoming: Incoming) -> None:
         pass
@@ -84,17 +87,17 @@ class Nowhere:
 
 
 @contextmanager
-def running(config: Config, **options: Any) -> Generator[Running, None, None]:
-    served = Running(Gateway(config, environ={}, **options))
-    served.start()
+def run_gateway(config: Config, **options: Any) -> Generator[RunningGateway, None, None]:
+    gateway = RunningGateway(Gateway(config, environ={}, **options))
+    gateway.start()
     try:
-        yield served
+        yield gateway
     finally:
-        served.stop()
+        gateway.stop()
 
 
-def behind(url: str, wire: str = "openai_chat", provider: str = "", **model: Any) -> Config:
-    """A configuration with one model, `m`, at that address."""
+def make_config(url: str, wire: str = "openai_chat", provider: str = "", **model: Any) -> Config:
+    """Return a configuration with one model, `m`, at this URL."""
     base = f"{url}/v1" if wire.startswith("openai") else url
     base = f"{url}/v1beta" if wire == "gemini" else base
     upstream = UpstreamSettings(wire=wire, base_url=base, provider=provider, retries=0)
@@ -103,3 +106,9 @@ def behind(url: str, wire: str = "openai_chat", provider: str = "", **model: Any
         upstreams={"scripted": upstream},
         models={"m": ModelSettings("scripted", **model)},
     )
+
+
+# Earlier names, which other test folders still import.
+Running = RunningGateway
+running = run_gateway
+behind = make_config

@@ -1,4 +1,4 @@
-"""No page in a browser reaches the gateway, unless it is named: with Chromium, for real."""
+"""Web pages in Chromium reach the gateway only if their origin is allowed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shutil
 import socket
 import threading
-import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,8 +17,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
-from tests.gateway.gateway_process import HTTP, Held, Serving, serving, settings_for, until
-from tests.gateway.running_gateway import Running, behind, running
+from tests.gateway.gateway_process import (
+    HTTP,
+    GatewayProcess,
+    PausingUpstream,
+    format_settings,
+    start_gateway,
+)
+from tests.gateway.running_gateway import RunningGateway, make_config, run_gateway
 from toolspeak import Finish, TextDelta
 from toolspeak.config.settings import ServerSettings
 from toolspeak.testing import ScriptedServer
@@ -34,19 +39,19 @@ pytestmark = [
     ),
     pytest.mark.skipif(CHROMIUM is None, reason="the program chromium is not installed"),
 ]
-OWN_CHECKS = ("LocalNetworkAccessChecks", "LocalNetworkAccessChecksWebSockets")
-PAGE = (Path(__file__).parent / "intruder.html").read_bytes()
+CHROMIUM_CHECKS = ("LocalNetworkAccessChecks", "LocalNetworkAccessChecksWebSockets")
+PAGE = (Path(__file__).parent / "attack_page.html").read_bytes()
 EVIL = "evil.example"
-"""A name that the browser finds on this machine, as an attacker's name server would have it."""
+"""A name that the browser resolves to this machine, as an attacker's name server could."""
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
-    # Without what Chromium itself does for servers on loopback: other browsers do not.
+    # Other browsers lack these checks of Chromium for servers on loopback.
     options = ["--no-sandbox", f"--host-resolver-rules=MAP {EVIL} 127.0.0.1"]
-    options += [f"--disable-features={','.join(OWN_CHECKS)}"]
+    options += [f"--disable-features={','.join(CHROMIUM_CHECKS)}"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
         yield browser
@@ -55,7 +60,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    """Where the page is served, by whichever name."""
+    """The port of a server for the page."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -65,8 +70,8 @@ def port() -> Iterator[int]:
             self.end_headers()
             self.wfile.write(PAGE)
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its own name for it
-            """A test has its own ways to say what happened."""
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            """Keep the output of tests short."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
@@ -84,7 +89,7 @@ def model() -> Iterator[ScriptedServer]:
 
 
 @contextmanager
-def opened(browser: Browser, url: str) -> Generator[Page, None, None]:
+def open_page(browser: Browser, url: str) -> Generator[Page, None, None]:
     page = browser.new_page()
     try:
         page.goto(url)
@@ -94,69 +99,71 @@ def opened(browser: Browser, url: str) -> Generator[Page, None, None]:
 
 
 @contextmanager
-def gateway_for(folder: Path, settings: str, *origins: str) -> Generator[Serving, None, None]:
-    """A gateway as users have it, for pages from there."""
-    named = json.dumps(origins)
-    (folder / "toolspeak.toml").write_text(f"{settings}\n[server]\nallowed_origins = {named}\n")
-    with serving(folder) as gateway:
+def serve_origins(
+    folder: Path, settings: str, *origins: str
+) -> Generator[GatewayProcess, None, None]:
+    """Start a gateway that allows these origins."""
+    allowed = json.dumps(origins)
+    (folder / "toolspeak.toml").write_text(f"{settings}\n[server]\nallowed_origins = {allowed}\n")
+    with start_gateway(folder) as gateway:
         yield gateway
         assert gateway.log == ""
 
 
-def refusals(gateway: Serving) -> int:
-    """How often the gateway has refused to answer."""
+def count_rejections(gateway: GatewayProcess) -> int:
+    """Return the number of requests that the gateway has rejected."""
     text = HTTP.get(f"{gateway.url}/metrics").text
     return sum(map(int, re.findall(r'status="40[35]"} (\d+)', text)))
 
 
-def assert_nothing_was_reached(results: dict[str, tuple[str, str]], model: ScriptedServer) -> None:
+def check_nothing_was_reached(results: dict[str, tuple[str, str]], model: ScriptedServer) -> None:
     assert len(results) == 30
     assert {name: text for name, (_, text) in results.items() if text} == {}
     readable = {"200", "reads", "message", "opens"}
-    assert {name: how for name, (how, _) in results.items() if how in readable} == {}
+    assert {name: outcome for name, (outcome, _) in results.items() if outcome in readable} == {}
     assert (model.requests, model.paths) == ([], [])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", EVIL])
-def test_a_page_reaches_nothing(
+def test_page_without_permission_reaches_nothing(
     browser: Browser, port: int, model: ScriptedServer, tmp_path: Path, host: str
 ) -> None:
     with (
-        gateway_for(tmp_path, settings_for(model.url)) as gateway,
-        opened(browser, f"http://{host}:{port}/?gateway={gateway.url}") as page,
+        serve_origins(tmp_path, format_settings(model.url)) as gateway,
+        open_page(browser, f"http://{host}:{port}/?gateway={gateway.url}") as page,
     ):
-        assert_nothing_was_reached(page.evaluate("run()"), model)
-        # It was the gateway that refused, and not the browser.
-        assert refusals(gateway) >= 20
+        check_nothing_was_reached(page.evaluate("runAll()"), model)
+        # It was the gateway that rejected them, and not the browser.
+        assert count_rejections(gateway) >= 20
 
 
-def test_a_name_that_turns_into_this_machine_reaches_nothing(
+def test_page_with_rebound_name_reaches_nothing(
     browser: Browser, model: ScriptedServer, tmp_path: Path
 ) -> None:
-    """DNS rebinding: to the browser the gateway is the very server that the page came from."""
-    with gateway_for(tmp_path, settings_for(model.url)) as gateway:
+    """With DNS rebinding, the browser takes the gateway for the server of the page."""
+    with serve_origins(tmp_path, format_settings(model.url)) as gateway:
         origin = gateway.url.replace("127.0.0.1", EVIL)
         page = browser.new_page()
         page.route(f"{origin}/page", lambda route: route.fulfill(body=PAGE.decode()))
         page.goto(f"{origin}/page")
-        results = page.evaluate("run()")
+        results = page.evaluate("runAll()")
         page.close()
-        assert refusals(gateway) >= 20
-    refused = f"the Host '{EVIL}' is not this machine"
-    answered = {name: text for name, (how, text) in results.items() if how == "403"}
-    assert len(answered) > 10
-    assert all(refused in text for text in answered.values())
-    told = {name: text for name, (_, text) in results.items() if text and refused not in text}
-    assert told == {}
+        assert count_rejections(gateway) >= 20
+    message = f"the Host '{EVIL}' is not this machine"
+    rejected = {name: text for name, (outcome, text) in results.items() if outcome == "403"}
+    assert len(rejected) > 10
+    assert all(message in text for text in rejected.values())
+    others = {name: text for name, (_, text) in results.items() if text and message not in text}
+    assert others == {}
     assert (model.requests, model.paths) == ([], [])
 
 
-def raw(url: str, head: str) -> bytes:
-    """What comes back to a few lines that no browser would let a page write."""
+def post_with_head(url: str, head: str) -> bytes:
+    """Send a request with headers that no browser lets a page set, and return the response."""
     host, port = url.removeprefix("http://").split(":")
     body = b'{"model":"m","messages":[{"role":"user","content":"Hi"}]}'
     lines = head.replace("OWN", f"{host}:{port}").replace("\n", "\r\n")
-    with socket.create_connection((host, int(port)), 5) as client:
+    with socket.create_connection((host, int(port)), 60) as client:
         client.sendall(
             f"POST /v1/chat/completions HTTP/1.1\r\n{lines}\r\ncontent-length: {len(body)}\r\n"
             "content-type: application/json\r\nconnection: close\r\n\r\n".encode()
@@ -187,88 +194,87 @@ def raw(url: str, head: str) -> bytes:
         ("host: OWN\nsec-fetch-site: same-site", 403),
     ],
 )
-def test_who_may_ask(model: ScriptedServer, head: str, status: int) -> None:
-    with running(behind(model.url)) as gateway:
-        answer = raw(gateway.url, head)
-    assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer
+def test_request_is_admitted_by_host_and_origin(
+    model: ScriptedServer, head: str, status: int
+) -> None:
+    with run_gateway(make_config(model.url)) as gateway:
+        response = post_with_head(gateway.url, head)
+    assert response.startswith(f"HTTP/1.1 {status} ".encode()), response
     assert len(model.requests) == (status == 200)
 
 
-# Pages that may.
+# Allowed pages.
 
 
-def test_a_page_that_is_named_may_ask(
+def test_page_of_allowed_origin_reaches_the_gateway(
     browser: Browser, port: int, model: ScriptedServer, tmp_path: Path
 ) -> None:
     origin = f"http://127.0.0.1:{port}"
     with (
-        gateway_for(tmp_path, settings_for(model.url), origin) as gateway,
-        opened(browser, f"{origin}/?gateway={gateway.url}") as page,
+        serve_origins(tmp_path, format_settings(model.url), origin) as gateway,
+        open_page(browser, f"{origin}/?gateway={gateway.url}") as page,
     ):
-        results = page.evaluate("run()")
+        results = page.evaluate("runAll()")
     for name in ("fetch JSON", "request JSON"):
         outcome, text = results[name]
         assert (outcome, "Secret." in text) == ("200", True)
     assert results["fetch models"][0] == "200"
-    # It has to say what it sends all the same, and cookies are nothing to the gateway.
+    # It needs the right content type as well, and requests with cookies are not allowed.
     assert results["fetch text"][0] == "415"
     assert results["fetch JSON, with cookies"][0] == "TypeError"
     assert len(model.requests) == 2
 
 
-def test_a_page_that_is_named_reads_a_stream_as_it_comes(
+def test_page_of_allowed_origin_reads_a_stream_in_pieces(
     browser: Browser, port: int, tmp_path: Path
 ) -> None:
     origin = f"http://{EVIL}:{port}"
 
-    def let_go(upstream: Held) -> None:
-        until(lambda: upstream.asked)
-        time.sleep(0.5)
-        upstream.goes.set()
-
     with (
-        Held("upstream") as upstream,
-        gateway_for(tmp_path, upstream.toml, origin) as gateway,
-        opened(browser, f"{origin}/?gateway={gateway.url}") as page,
+        PausingUpstream("upstream") as upstream,
+        serve_origins(tmp_path, upstream.toml, origin) as gateway,
+        open_page(browser, f"{origin}/?gateway={gateway.url}") as page,
     ):
-        threading.Thread(target=let_go, args=(upstream,)).start()
-        told = page.evaluate("streamed()")
-    assert (told["status"], told["mode"]) == (200, "native")
-    assert len(told["pieces"]) >= 2
-    assert "I am upstream." in told["pieces"][0]
-    assert "Goodbye." not in told["pieces"][0]
-    assert told["pieces"][-1].endswith("data: [DONE]\n\n")
+        page.expose_function("onPiece", upstream.resume.set)
+        result = page.evaluate("readStream()")
+    assert (result["status"], result["mode"]) == (200, "native")
+    assert len(result["pieces"]) >= 2
+    assert "I am upstream." in result["pieces"][0]
+    assert "Goodbye." not in result["pieces"][0]
+    assert result["pieces"][-1].endswith("data: [DONE]\n\n")
 
 
-def test_another_page_still_may_not(
+def test_page_of_other_origin_reaches_nothing(
     browser: Browser, port: int, model: ScriptedServer, tmp_path: Path
 ) -> None:
     with (
-        gateway_for(tmp_path, settings_for(model.url), f"http://localhost:{port}") as gateway,
-        opened(browser, f"http://127.0.0.1:{port}/?gateway={gateway.url}") as page,
+        serve_origins(tmp_path, format_settings(model.url), f"http://localhost:{port}") as gateway,
+        open_page(browser, f"http://127.0.0.1:{port}/?gateway={gateway.url}") as page,
     ):
-        assert_nothing_was_reached(page.evaluate("run()"), model)
+        check_nothing_was_reached(page.evaluate("runAll()"), model)
 
 
-def test_a_preflight_says_what_is_allowed(port: int, model: ScriptedServer) -> None:
+def test_preflight_lists_allowed_methods_and_headers(port: int, model: ScriptedServer) -> None:
     origin = f"http://127.0.0.1:{port}"
 
-    def preflight(gateway: Running, origin: str) -> tuple[int, dict[str, str]]:
+    def preflight(gateway: RunningGateway, origin: str) -> tuple[int, dict[str, str]]:
         headers = {
             "origin": origin,
             "access-control-request-method": "POST",
             "access-control-request-headers": "authorization,content-type",
         }
-        answer = HTTP.options(f"{gateway.url}/v1/chat/completions", headers=headers)
+        response = HTTP.options(f"{gateway.url}/v1/chat/completions", headers=headers)
         allowed = {
             name.removeprefix("access-control-allow-"): value
-            for name, value in answer.headers.items()
+            for name, value in response.headers.items()
             if name.startswith("access-control-allow-")
         }
-        return answer.status_code, allowed
+        return response.status_code, allowed
 
-    config = structs.replace(behind(model.url), server=ServerSettings(allowed_origins=(origin,)))
-    with running(config) as gateway:
+    config = structs.replace(
+        make_config(model.url), server=ServerSettings(allowed_origins=(origin,))
+    )
+    with run_gateway(config) as gateway:
         status, allowed = preflight(gateway, origin)
         assert status == 204
         assert allowed["origin"] == origin

@@ -1,4 +1,4 @@
-"""How much may be asked, what is no request at all, and what every answer says of itself."""
+"""Limits, invalid requests, unknown paths, and the headers of every response."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.gateway.faulty_upstream import Asked, Faulty
+from tests.gateway.faulty_upstream import FaultyUpstream, ReceivedRequest
+from tests.gateway.gateway_process import wait_until
 from tests.gateway.raw_clients import (
     CLIENTS,
     HTTP,
     WHOLE,
     Client,
     ask,
-    bytes_of,
-    connected,
-    error_of,
-    heard,
-    sent,
+    connect,
+    encode_request,
+    parse_response,
+    read_error,
+    send_bytes,
 )
-from tests.gateway.running_gateway import Running, behind, running
+from tests.gateway.running_gateway import RunningGateway, make_config, run_gateway
 from toolspeak.config.settings import Config, Limits
 from toolspeak.events import Finish, TextDelta
 from toolspeak.testing import ScriptedServer
@@ -34,23 +35,23 @@ LIMITS = Limits(
 )
 
 
-def limited(config: Config, limits: Limits = LIMITS) -> Config:
+def set_limits(config: Config, limits: Limits = LIMITS) -> Config:
     return structs.replace(config, limits=limits)
 
 
 @pytest.fixture(scope="module")
-def gateway() -> Iterator[Running]:
+def gateway() -> Iterator[RunningGateway]:
     with (
         ScriptedServer([TextDelta("Hello."), Finish("stop")]) as model,
-        running(limited(behind(model.url))) as gateway,
+        run_gateway(set_limits(make_config(model.url))) as gateway,
     ):
         yield gateway
 
 
-# What is no request.
+# Invalid requests.
 
 
-def nested(depth: int) -> bytes:
+def nest_arrays(depth: int) -> bytes:
     return b"[" * depth + b"]" * depth
 
 
@@ -58,7 +59,7 @@ BODIES: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "empty"),
     "space": (b"  \n", "JSON"),
     "not JSON": (b"{nope}", "JSON"),
-    "cut off": (b'{"model": "m", "mess', "JSON"),
+    "truncated": (b'{"model": "m", "mess', "JSON"),
     "two values": (b"{}{}", "JSON"),
     "not UTF-8": (b'{"model": "\xff\xfe"}', ""),
     "binary": (bytes(range(256)), ""),
@@ -70,42 +71,43 @@ BODIES: dict[str, tuple[bytes, str]] = {
     "true": (b"true", "object"),
     "not a number": (b"NaN", ""),
     "a huge number": (b"1" + b"0" * 5000, ""),
-    "deep": (nested(5_000), "deep"),
-    "a deep field": (b'{"model": "m", "x": ' + nested(60) + b"}", "limits.json_depth"),
-    "a very deep field": (b'{"model": "m", "x": ' + nested(9_000) + b"}", "deep"),
+    "deep": (nest_arrays(5_000), "deep"),
+    "a deep field": (b'{"model": "m", "x": ' + nest_arrays(60) + b"}", "limits.json_depth"),
+    "a very deep field": (b'{"model": "m", "x": ' + nest_arrays(9_000) + b"}", "deep"),
     "deep objects": (b'{"a":' * 3000 + b"1" + b"}" * 3000, "deep"),
 }
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 @pytest.mark.parametrize("name", BODIES)
-def test_no_request(name: str, client: Client, gateway: Running) -> None:
-    body, about = BODIES[name]
-    answer = sent(gateway.url, bytes_of(client, body))
-    assert answer.status == 400, answer
-    assert about in error_of(client.wire, json.loads(answer.raw), 400)
+def test_invalid_body_is_rejected(name: str, client: Client, gateway: RunningGateway) -> None:
+    body, message_part = BODIES[name]
+    response = send_bytes(gateway.url, encode_request(client, body))
+    assert response.status == 400, response
+    assert message_part in read_error(client.wire, json.loads(response.raw), 400)
     assert ask(gateway.url, client).text == "Hello."
 
 
-# How much.
+# Sizes.
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_a_long_body(client: Client, gateway: Running) -> None:
+def test_body_over_the_limit_is_rejected(client: Client, gateway: RunningGateway) -> None:
     content = json.dumps(client.body("x" * 20_000)).encode()
-    pieces = (content[at : at + 1000] for at in range(0, len(content), 1000))
+    chunks = (content[at : at + 1000] for at in range(0, len(content), 1000))
     headers = {"content-type": "application/json"}
-    for body in (content, pieces):
-        answer = heard(client, HTTP.post(gateway.url + client.path, content=body, headers=headers))
-        assert answer.status == 413
-        assert "limits.body_bytes" in answer.error
+    for body in (content, chunks):
+        response = parse_response(
+            client, HTTP.post(gateway.url + client.path, content=body, headers=headers)
+        )
+        assert response.status == 413
+        assert "limits.body_bytes" in response.error
     assert ask(gateway.url, client, client.body("x" * 19_000)).status == 200
 
 
-def test_a_body_that_never_ends(gateway: Running) -> None:
-    """The answer comes while the client still speaks, and nothing of that is kept."""
-    head = bytes_of(CHAT, b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-    with connected(gateway.url) as connection:
+def test_endless_body_is_rejected_while_it_is_sent(gateway: RunningGateway) -> None:
+    head = encode_request(CHAT, b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    with connect(gateway.url) as connection:
         connection.sendall(head)
         chunk = b"%x\r\n%b\r\n" % (16_384, b" " * 16_384)
         for _ in range(64):
@@ -114,26 +116,28 @@ def test_a_body_that_never_ends(gateway: Running) -> None:
 
 
 @pytest.mark.parametrize("length", ["99999999999999999999", "20001"])
-def test_a_length_that_is_too_much(length: str, gateway: Running) -> None:
-    data = bytes_of(CHAT, b"").replace(b"Content-Length: 0", b"Content-Length: " + length.encode())
-    assert sent(gateway.url, data).status in (400, 413)
+def test_content_length_over_the_limit_is_rejected(length: str, gateway: RunningGateway) -> None:
+    data = encode_request(CHAT, b"").replace(
+        b"Content-Length: 0", b"Content-Length: " + length.encode()
+    )
+    assert send_bytes(gateway.url, data).status in (400, 413)
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_long_headers(client: Client, gateway: Running) -> None:
-    for much, status in ((7_000, 200), (9_000, 431), (60_000, 431)):
-        answer = ask(gateway.url, client, **{"x-long": "x" * much})
-        assert answer.status == status
-    assert "limits.header_bytes" in answer.error
+def test_headers_over_the_limit_are_rejected(client: Client, gateway: RunningGateway) -> None:
+    for length, status in ((7_000, 200), (9_000, 431), (60_000, 431)):
+        response = ask(gateway.url, client, **{"x-long": "x" * length})
+        assert response.status == status
+    assert "limits.header_bytes" in response.error
     many = {f"x-{at}": "x" * 90 for at in range(100)}
     assert ask(gateway.url, client, **many).status == 431
-    joint = "&" if "?" in client.path else "?"
-    long = structs.replace(client, path=f"{client.path}{joint}long={'x' * 9_000}")
+    separator = "&" if "?" in client.path else "?"
+    long = structs.replace(client, path=f"{client.path}{separator}long={'x' * 9_000}")
     assert ask(gateway.url, long).status == 431
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_depth(client: Client, gateway: Running) -> None:
+def test_json_over_the_depth_limit_is_rejected(client: Client, gateway: RunningGateway) -> None:
     for depth, status in ((30, 200), (60, 400)):
         schema: Any = {"type": "string"}
         for _ in range(depth // 2):
@@ -144,54 +148,58 @@ def test_depth(client: Client, gateway: Running) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_tools(client: Client, gateway: Running) -> None:
+def test_tools_over_the_limit_are_rejected(client: Client, gateway: RunningGateway) -> None:
     assert ask(gateway.url, client, client.body(tools=10)).status == 200
-    answer = ask(gateway.url, client, client.body(tools=11))
-    assert answer.status == 400
-    assert "limits.tools" in answer.error
+    response = ask(gateway.url, client, client.body(tools=11))
+    assert response.status == 400
+    assert "limits.tools" in response.error
 
 
-def test_a_depth_that_python_cannot_do() -> None:
-    """Even where the limit is higher than what can be worked with."""
+def test_depth_beyond_python_limit_is_handled() -> None:
+    """The limit in the configuration may be higher than what Python can handle."""
     with (
         ScriptedServer([TextDelta("Hello."), Finish("stop")]) as model,
-        running(limited(behind(model.url), Limits(json_depth=1_000_000))) as gateway,
+        run_gateway(set_limits(make_config(model.url), Limits(json_depth=1_000_000))) as gateway,
     ):
         for depth in (150, 250, 400, 480, 700, 900, 990, 2_000, 100_000):
             for client in CLIENTS:
                 body = json.dumps(client.body(tools=1)).encode()
-                filled = body.replace(b'{"type": "string"}', nested(depth))
-                answer = sent(gateway.url, bytes_of(client, filled))
-                assert answer.status in (200, 400), (depth, answer)
+                nested_body = body.replace(b'{"type": "string"}', nest_arrays(depth))
+                response = send_bytes(gateway.url, encode_request(client, nested_body))
+                assert response.status in (200, 400), (depth, response)
             metadata = (
                 b'{"model": "m", "messages": [{"role": "user", "content": "Hi"}], "metadata": '
             )
-            answer = sent(gateway.url, bytes_of(CHAT, metadata + nested(depth) + b"}"))
-            assert answer.status in (200, 400), (depth, answer)
+            response = send_bytes(
+                gateway.url, encode_request(CHAT, metadata + nest_arrays(depth) + b"}")
+            )
+            assert response.status in (200, 400), (depth, response)
 
 
-async def hangs(asked: Asked) -> None:
-    await asked.closed()
+async def hang(received: ReceivedRequest) -> None:
+    await received.wait_for_close()
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_many_at_once(client: Client) -> None:
-    with Faulty() as upstream, running(limited(behind(upstream.url))) as gateway:
-        upstream.does(hangs)
+def test_concurrent_requests_over_the_limit_are_rejected(client: Client) -> None:
+    with (
+        FaultyUpstream() as upstream,
+        run_gateway(set_limits(make_config(upstream.url))) as gateway,
+    ):
+        upstream.set_actions(hang)
         with (
-            connected(gateway.url) as first,
-            connected(gateway.url) as second,
-            connected(gateway.url) as third,
-            connected(gateway.url) as fourth,
+            connect(gateway.url) as first,
+            connect(gateway.url) as second,
+            connect(gateway.url) as third,
+            connect(gateway.url) as fourth,
         ):
             for connection in (first, second, third, fourth):
-                connection.sendall(bytes_of(client))
-            while gateway.gateway.metrics.active_requests < 4:
-                pass
-            answer = ask(gateway.url, client)
-            assert answer.status == 503
-            assert "limits.concurrent_requests" in answer.error
-            assert answer.headers["retry-after"] == "1"
+                connection.sendall(encode_request(client))
+            wait_until(lambda: gateway.gateway.metrics.active_requests == 4)
+            response = ask(gateway.url, client)
+            assert response.status == 503
+            assert "limits.concurrent_requests" in response.error
+            assert response.headers["retry-after"] == "1"
             assert HTTP.get(f"{gateway.url}/health").status_code == 200
             assert HTTP.get(f"{gateway.url}/v1/models").status_code == 200
 
@@ -226,37 +234,39 @@ PATHS: dict[tuple[str, str], tuple[int, str]] = {
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
-def test_paths_and_methods(method: str, path: str, gateway: Running) -> None:
+def test_unknown_path_or_method_is_rejected_in_shape_of_its_api(
+    method: str, path: str, gateway: RunningGateway
+) -> None:
     status, wire = PATHS[method, path]
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    answer = sent(gateway.url, f"{head}Content-Length: 2\r\n\r\n{{}}".encode(), method)
-    assert answer.status == status
-    assert method in error_of(wire, json.loads(answer.raw), status) or "resp_1" in path
-    assert ("allow" in answer.headers) == (status == 405)
+    response = send_bytes(gateway.url, f"{head}Content-Length: 2\r\n\r\n{{}}".encode(), method)
+    assert response.status == status
+    assert method in read_error(wire, json.loads(response.raw), status) or "resp_1" in path
+    assert ("allow" in response.headers) == (status == 405)
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/v1/models", "/api/tags", "/api/version"])
-def test_head(path: str, gateway: Running) -> None:
-    answer = HTTP.head(gateway.url + path)
-    assert (answer.status_code, answer.content) == (200, b"")
-    assert int(answer.headers["content-length"]) == len(HTTP.get(gateway.url + path).content)
+def test_head_request_gets_headers_of_get(path: str, gateway: RunningGateway) -> None:
+    response = HTTP.head(gateway.url + path)
+    assert (response.status_code, response.content) == (200, b"")
+    assert int(response.headers["content-length"]) == len(HTTP.get(gateway.url + path).content)
 
 
-def test_a_model_that_is_not_there(gateway: Running) -> None:
+def test_unknown_model_is_not_found(gateway: RunningGateway) -> None:
     config = structs.replace(gateway.gateway.config, default="")
-    with running(config) as other:
+    with run_gateway(config) as other:
         for client in CLIENTS:
-            path = client.path.replace("/m:", "/nobody:")
-            body = client.body() | ({} if client.wire == "gemini" else {"model": "nobody"})
-            answer = ask(other.url, structs.replace(client, path=path), body)
-            assert answer.status == 404
-            assert "nobody" in answer.error
+            path = client.path.replace("/m:", "/unknown:")
+            body = client.body() | ({} if client.wire == "gemini" else {"model": "unknown"})
+            response = ask(other.url, structs.replace(client, path=path), body)
+            assert response.status == 404
+            assert "unknown" in response.error
 
 
-# What every answer says of itself.
+# Headers of every response.
 
-MADE = re.compile(r"req_[0-9a-z]+")
-IDENTITIES: dict[str, bool] = {
+GENERATED_ID = re.compile(r"req_[0-9a-z]+")
+REQUEST_IDS: dict[str, bool] = {
     "abc-123": True,
     "x" * 128: True,
     "!#$%&'*+-.^_`|~": True,
@@ -269,36 +279,42 @@ IDENTITIES: dict[str, bool] = {
 }
 
 
-@pytest.mark.parametrize("identity", IDENTITIES, ids=lambda identity: identity[:20])
-def test_request_ids(identity: str, gateway: Running) -> None:
+@pytest.mark.parametrize("identity", REQUEST_IDS, ids=lambda identity: identity[:20])
+def test_request_id_is_kept_if_valid(identity: str, gateway: RunningGateway) -> None:
     for client in (CHAT, CLIENTS[-1]):
-        answer = sent(gateway.url, bytes_of(client, None, f"X-Request-Id: {identity}"))
-        assert answer.status == 200
-        given = answer.headers["x-request-id"]
-        assert given == identity if IDENTITIES[identity] else MADE.fullmatch(given)
+        response = send_bytes(
+            gateway.url, encode_request(client, None, f"X-Request-Id: {identity}")
+        )
+        assert response.status == 200
+        request_id = response.headers["x-request-id"]
+        assert (
+            request_id == identity if REQUEST_IDS[identity] else GENERATED_ID.fullmatch(request_id)
+        )
 
 
-@pytest.mark.parametrize("break_", ["\r\n ", "\n", "\r", "\0", "\x1b"])
-def test_hostile_request_ids(break_: str, gateway: Running) -> None:
-    data = bytes_of(CHAT, None, f"X-Request-Id: a{break_}Set-Cookie: b=c")
-    answer = sent(gateway.url, data)
-    assert answer.status in (200, 400)
-    assert "set-cookie" not in answer.headers
+@pytest.mark.parametrize("line_break", ["\r\n ", "\n", "\r", "\0", "\x1b"])
+def test_request_id_with_line_break_adds_no_header(
+    line_break: str, gateway: RunningGateway
+) -> None:
+    data = encode_request(CHAT, None, f"X-Request-Id: a{line_break}Set-Cookie: b=c")
+    response = send_bytes(gateway.url, data)
+    assert response.status in (200, 400)
+    assert "set-cookie" not in response.headers
     assert ask(gateway.url, CHAT).status == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/ready", "/metrics", "/v1/models", "/nowhere"])
-def test_request_ids_are_everywhere(path: str, gateway: Running) -> None:
+def test_request_id_is_in_every_response(path: str, gateway: RunningGateway) -> None:
     first, second = (HTTP.get(gateway.url + path).headers["x-request-id"] for _ in range(2))
     assert first != second
-    given = HTTP.get(gateway.url + path, headers={"x-request-id": "mine"})
-    assert given.headers["x-request-id"] == "mine"
+    echoed = HTTP.get(gateway.url + path, headers={"x-request-id": "mine"})
+    assert echoed.headers["x-request-id"] == "mine"
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_how_it_was_served(client: Client, gateway: Running) -> None:
-    answer = ask(gateway.url, client, client.body(tools=1))
-    assert answer.headers["x-toolspeak-mode"] == "native"
-    assert answer.headers["x-toolspeak-retries"] == "0"
-    assert 0 < float(answer.headers["x-toolspeak-overhead-ms"]) < 1000
-    assert re.fullmatch(r"[a-z,-]*", answer.headers["x-toolspeak-notes"])
+def test_response_headers_describe_the_request(client: Client, gateway: RunningGateway) -> None:
+    response = ask(gateway.url, client, client.body(tools=1))
+    assert response.headers["x-toolspeak-mode"] == "native"
+    assert response.headers["x-toolspeak-retries"] == "0"
+    assert float(response.headers["x-toolspeak-overhead-ms"]) > 0
+    assert re.fullmatch(r"[a-z,-]*", response.headers["x-toolspeak-notes"])

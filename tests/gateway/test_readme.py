@@ -1,4 +1,4 @@
-"""What the README tells a newcomer to type works, with the model in the box."""
+"""The commands in the README work with the embedded model."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ import pytest
 ROOT = Path(__file__).parents[2]
 COMMANDS = re.findall(r"^curl .*?'$", (ROOT / "README.md").read_text(), re.M | re.S)
 
-WROTE = re.compile(r'"(?:(?:completion|output)_tokens|eval_count|candidatesTokenCount)":[1-9]')
-"""How many tokens came from the model, by whichever API."""
+TOKEN_COUNT = re.compile(
+    r'"(?:(?:completion|output)_tokens|eval_count|candidatesTokenCount)":[1-9]'
+)
+"""The number of generated tokens in the usage of any API, unless it is 0."""
 
 
-def typed(command: str, url: str) -> str:
-    """The answer to a command of the README."""
+def run_command(command: str, url: str) -> str:
+    """Run a command of the README against this gateway, and return its output."""
     words = shlex.split(command.replace("http://127.0.0.1:7878", url))
-    return subprocess.run(words, capture_output=True, check=True, timeout=60, text=True).stdout
+    return subprocess.run(words, capture_output=True, check=True, timeout=300, text=True).stdout
 
 
-def streamed(command: str) -> str:
-    """The same command for a stream."""
+def make_streaming(command: str) -> str:
+    """Return the command with a request for a stream."""
     if "generateContent" in command:
         return command.replace(":generateContent", ":streamGenerateContent?alt=sse")
     plain = command.replace('"stream": false, ', "")
     return plain.replace('"model": "any"', '"model": "any", "stream": true')
 
 
-def test_there_is_one_for_each_api() -> None:
+def test_readme_has_a_command_for_each_api() -> None:
     paths = [command.split()[2].partition(":7878")[2] for command in COMMANDS]
     assert paths == [
         "/v1/chat/completions",
@@ -43,21 +45,21 @@ def test_there_is_one_for_each_api() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.split()[2])
-def test_a_command_makes_a_call(command: str, embedded_gateway: dict[str, Any]) -> None:
-    for variant in (command, streamed(command)):
-        answer = typed(variant, embedded_gateway["url"])
-        assert "get_weather" in answer
-        assert "Oslo" in answer
+def test_readme_command_returns_a_call(command: str, embedded_gateway: dict[str, Any]) -> None:
+    for variant in (command, make_streaming(command)):
+        output = run_command(variant, embedded_gateway["url"])
+        assert "get_weather" in output
+        assert "Oslo" in output
         if variant == command:
-            assert WROTE.search(answer), "the model was not asked"
+            assert TOKEN_COUNT.search(output), "the call is not from the model"
 
 
-def test_the_lines_to_paste_name_the_gateway_and_a_model(embedded_gateway: dict[str, Any]) -> None:
+def test_client_lines_name_the_gateway_and_a_model(embedded_gateway: dict[str, Any]) -> None:
     assert embedded_gateway["default"] in embedded_gateway["models"]
-    pasted: dict[str, str] = {}
-    for name, one in embedded_gateway["clients"].items():
+    texts: dict[str, str] = {}
+    for name, line in embedded_gateway["clients"].items():
         client = name.removesuffix(", once")
-        pasted[client] = pasted.get(client, "") + one["text"]
-    for text in pasted.values():
+        texts[client] = texts.get(client, "") + line["text"]
+    for text in texts.values():
         assert embedded_gateway["url"] in text
     assert set(embedded_gateway["clients"]) >= {"Claude Code", "Codex", "Gemini CLI", "OpenCode"}

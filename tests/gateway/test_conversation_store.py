@@ -1,4 +1,4 @@
-"""What conversations and learned modes leave in a store, and who can find it there."""
+"""Tools, responses and learned modes in each store, and which clients can read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.store.test_store import (
     Server,
     flush,
     needs_redis,
-    plain_client,
+    open_plain_client,
     redis_store,
     run,
     shared,
@@ -20,7 +20,7 @@ from tests.store.test_store import (
 from toolspeak import Message, Reply, Request, Text, Tool
 from toolspeak.gateway.conversation_store import DAY, ConversationStore
 from toolspeak.store.base import MemoryStore, Store
-from toolspeak.upstream.model_call import LearnedModes
+from toolspeak.upstream.learned_modes import LearnedModes
 from toolspeak.wires import Envelope
 
 __all__ = ["shared", "store"]
@@ -175,13 +175,13 @@ BEHAVIOURS = [
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda behaviour: behaviour.__name__)
-def test_memory_in_each_store_behaves_alike(
+def test_operation_in_any_store_behaves_as_specified(
     store: Store, behaviour: Callable[[Store], Awaitable[None]]
 ) -> None:
     run(behaviour, store)
 
 
-def test_tools_that_are_used_are_kept_for_another_day() -> None:
+def test_tools_that_are_read_expire_a_day_later() -> None:
     clock = Clock()
 
     async def test(store: Store) -> None:
@@ -235,13 +235,13 @@ def test_tools_are_stored_once_and_client_keys_never(shared: Server) -> None:
         for number in range(5):
             await memory.remember_tools(f"sk-{number}", "model", ["call_1", "call_2"], (WEATHER,))
         await store_response(memory, "sk-0", "resp_1")
-        async with plain_client(shared.url) as client:
+        async with open_plain_client(shared.url) as client:
             entries = {key: await client.get(key) for key in await client.keys("*")}
             lifetimes = {await client.ttl(key) for key in entries}
         assert len(entries) == 5 * 2 + 1 + 1
         assert sum(b"get_weather" in value for value in entries.values()) == 1
         assert not any(b"sk-" in key + value for key, value in entries.items())
-        # A busy machine may need some seconds until here.
+        # A busy machine may need some seconds to get here.
         assert all(DAY - 60 <= seconds <= DAY for seconds in lifetimes)
 
     run(test, redis_store(shared.url))
@@ -253,7 +253,7 @@ def test_tools_of_another_version_are_not_read(shared: Server) -> None:
         await flush(shared.url)
         memory = ConversationStore(store)
         await memory.remember_tools("key", "model", ["call_1"], (WEATHER,))
-        async with plain_client(shared.url) as client:
+        async with open_plain_client(shared.url) as client:
             for damaged in (b"", b'[{"name": 1}]', b"\xff", b"[" * 100_000):
                 for key in await client.keys("toolspeak:tools:*"):
                     await client.set(key, damaged)

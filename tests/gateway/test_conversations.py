@@ -1,4 +1,4 @@
-"""Whole conversations with tools, by the vendors' own SDKs, through the gateway to every model."""
+"""Conversations with tools by the vendors' SDKs, with every kind of model behind every API."""
 
 from __future__ import annotations
 
@@ -9,239 +9,269 @@ import anthropic
 import openai
 import pytest
 
-from tests.gateway import scripted_models as conversation
 from tests.gateway.scripted_models import (
-    BOTH,
-    CANNOT,
+    BOTH_CITIES,
+    CANNOT_LOOK,
     DIFF,
     INTENTION,
-    NOWHERE,
     PATCH,
     QUESTION,
     SKY,
     TIME,
     TITLE,
-    World,
-    answer,
-    heard,
-    system_of,
-    taught,
+    UNKNOWN_CITY,
+    ScriptedGateway,
+    find_taught_dialect,
+    format_answer,
+    list_texts,
+    read_system_text,
+    start_scripted_gateway,
 )
 from tests.gateway.sdk_conversations import (
     CLIENTS,
+    Conversation,
     Gemini,
     GeminiWithoutIds,
-    Heard,
     Messages,
     Ollama,
     Responses,
     Result,
-    Talk,
+    SdkReply,
 )
 from tests.wires.scenarios import TOOLS, WEATHER
 from toolspeak import DIALECTS, Request, Tool, ToolCall, ToolChoice, ToolResult, render_calls
 from toolspeak.wires import WIRES
 
-REFUSING = ["plain", "vllm", "openrouter"]
+REJECTING = ["plain", "vllm", "openrouter"]
 TEXTUAL = ["hermes", "coder"]
 OSLO, PARIS = ("get_weather", {"city": "Oslo"}), ("get_weather", {"city": "Paris"})
 CLOCK = ("now", {})
 CHOOSING = [client for client in CLIENTS if client != "ollama"]
-"""Ollama's API has no choice of tools."""
+"""Ollama's API has no tool choice."""
 TAUGHT = [name for name in DIALECTS if name not in ("openai_json_echo", "content-with-tool_calls")]
-"""These two are the API's own JSON, which the scripted server takes for calls in the history."""
+"""The scripted server takes the other two, JSON of the API, for calls in the history."""
 ONE_CALL: dict[str, dict[str, Any]] = {
     "openai chat": {"parallel_tool_calls": False},
     "openai responses": {"parallel_tool_calls": False},
     "anthropic": {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
 }
-"""How to ask for no more than one."""
+"""Fields that limit a reply to one call."""
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    with conversation.world() as made:
-        yield made
+def gateway() -> Iterator[ScriptedGateway]:
+    with start_scripted_gateway() as gateway:
+        yield gateway
 
 
-streamed = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+whole_and_streamed = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 every_wire = pytest.mark.parametrize("wire", WIRES)
 every_client = pytest.mark.parametrize("client", CLIENTS)
 
 
-def made(heard: Heard) -> list[tuple[str, object]]:
-    return [(call.name, call.arguments) for call in heard.calls]
+def list_calls(reply: SdkReply) -> list[tuple[str, object]]:
+    return [(call.name, call.arguments) for call in reply.calls]
 
 
-def calls_only(talk: Talk, heard: Heard, *expected: tuple[str, object], before: str = "") -> None:
-    text = heard.text.strip() if before else heard.text
-    assert (made(heard), text) == (list(expected), before)
-    assert heard.reason == talk.reasons["calls"]
+def check_calls(
+    talk: Conversation, reply: SdkReply, *expected: tuple[str, object], text: str = ""
+) -> None:
+    """Check that a reply has exactly these calls and this text."""
+    actual_text = reply.text.strip() if text else reply.text
+    assert (list_calls(reply), actual_text) == (list(expected), text)
+    assert reply.reason == talk.reasons["calls"]
 
 
-def says_only(talk: Talk, heard: Heard, expected: str) -> None:
-    assert (heard.text, heard.calls, heard.reason) == (expected, (), talk.reasons["stop"])
+def check_text(talk: Conversation, reply: SdkReply, expected: str) -> None:
+    """Check that a reply has exactly this text and no calls."""
+    assert (reply.text, reply.calls, reply.reason) == (expected, (), talk.reasons["stop"])
 
 
-def converse(talk: Talk, *, once: bool = False, sky: str = SKY, before: str = "") -> Heard:
-    """Three turns and two tools; the client sends its tools each time, or once."""
-    later = None if once else TOOLS
-    talk.say(QUESTION)
+def converse(
+    talk: Conversation, *, sends_tools_once: bool = False, sky: str = SKY, text: str = ""
+) -> SdkReply:
+    """Make the requests of a conversation with two calls; return the last reply."""
+    later = None if sends_tools_once else TOOLS
+    talk.add_question(QUESTION)
     first = talk.ask()
-    calls_only(talk, first, OSLO, before=before)
-    talk.give(Result(first.calls[0], sky))
+    check_calls(talk, first, OSLO, text=text)
+    talk.add_results(Result(first.calls[0], sky))
     second = talk.ask(later)
-    calls_only(talk, second, CLOCK, before=before)
+    check_calls(talk, second, CLOCK, text=text)
     assert not first.calls[0].id or first.calls[0].id != second.calls[0].id
-    talk.give(Result(second.calls[0], TIME))
+    talk.add_results(Result(second.calls[0], TIME))
     return talk.ask(later)
 
 
-@streamed
+@whole_and_streamed
 @every_wire
 @every_client
-@pytest.mark.parametrize("kind", ["native", "numbered", *REFUSING, *TEXTUAL, "constrained"])
-def test_a_conversation(world: World, kind: str, client: str, wire: str, stream: bool) -> None:
-    model = world.model(kind, wire)
+@pytest.mark.parametrize("kind", ["native", "reused_ids", *REJECTING, *TEXTUAL, "constrained"])
+def test_conversation_with_two_calls_ends_with_the_answer(
+    gateway: ScriptedGateway, kind: str, client: str, wire: str, stream: bool
+) -> None:
+    model = gateway.name_model(kind, wire)
     for once in (False, True):
-        talk = world.talk(client, model, stream=stream)
-        says_only(talk, converse(talk, once=once), answer())
-    with_tools = [bool(request.tools) for request in world.asked(model)]
+        talk = gateway.start_conversation(client, model, stream=stream)
+        check_text(talk, converse(talk, sends_tools_once=once), format_answer())
+    with_tools = [bool(request.tools) for request in gateway.list_requests(model)]
     match kind:
-        case "native" | "numbered":
+        case "native" | "reused_ids":
             assert with_tools == [True] * 6
         case "constrained":
             assert with_tools == [False] * 6
         case "hermes" | "coder":
-            # After three calls in the text the gateway asks for them there.
+            # After three calls in the text, the gateway uses a prompt.
             assert with_tools == [True] * 4 + [False] * 2
         case _:
-            # It is refused once, and remembered.
+            # The model rejects tools once, and the gateway remembers it.
             assert with_tools == [True] + [False] * 6
 
 
-@streamed
+@whole_and_streamed
 @every_wire
 @every_client
-@pytest.mark.parametrize("kind", ["talkative", "muttering"])
-def test_thoughts_and_words_before_calls(
-    world: World, kind: str, client: str, wire: str, stream: bool
+@pytest.mark.parametrize("kind", ["thinking", "thinking_in_text"])
+def test_reasoning_and_text_before_calls_are_kept_apart(
+    gateway: ScriptedGateway, kind: str, client: str, wire: str, stream: bool
 ) -> None:
-    model = world.model(kind, wire)
+    model = gateway.name_model(kind, wire)
     for once in (False, True):
-        talk = world.talk(client, model, stream=stream)
-        says_only(talk, converse(talk, once=once, before=INTENTION), answer())
+        talk = gateway.start_conversation(client, model, stream=stream)
+        check_text(talk, converse(talk, sends_tools_once=once, text=INTENTION), format_answer())
 
 
 @pytest.mark.parametrize("dialect", TAUGHT)
-def test_every_dialect_that_can_be_taught(world: World, dialect: str) -> None:
-    model = world.model(f"plain-{dialect}", "openai_chat")
-    talk = world.talk("openai chat", model, stream=True)
-    says_only(talk, converse(talk), answer())
-    refused, *others = world.asked(model)
-    assert refused.tools
-    examples = {render_calls(taught(system_of(request)), [EXAMPLE], TOOLS) for request in others}
+def test_prompt_teaches_the_configured_dialect(gateway: ScriptedGateway, dialect: str) -> None:
+    model = gateway.name_model(f"plain-{dialect}", "openai_chat")
+    talk = gateway.start_conversation("openai chat", model, stream=True)
+    check_text(talk, converse(talk), format_answer())
+    rejected, *others = gateway.list_requests(model)
+    assert rejected.tools
+    examples = {
+        render_calls(find_taught_dialect(read_system_text(request)), [EXAMPLE], TOOLS)
+        for request in others
+    }
     assert examples == {render_calls(dialect, [EXAMPLE], TOOLS)}
 
 
 EXAMPLE = ToolCall(id="call_1", name="get_weather", arguments={"city": "Oslo"})
 
 
-@streamed
+@whole_and_streamed
 @every_wire
 @pytest.mark.parametrize("kind", ["native", "plain", "hermes"])
-def test_a_client_without_ids(world: World, kind: str, wire: str, stream: bool) -> None:
-    talk = world.talk(GeminiWithoutIds, world.model(kind, wire), stream=stream)
-    says_only(talk, converse(talk, once=True), answer())
+def test_client_without_ids_gets_its_calls_matched(
+    gateway: ScriptedGateway, kind: str, wire: str, stream: bool
+) -> None:
+    talk = gateway.start_conversation(
+        GeminiWithoutIds, gateway.name_model(kind, wire), stream=stream
+    )
+    check_text(talk, converse(talk, sends_tools_once=True), format_answer())
 
 
-@streamed
+@whole_and_streamed
 @every_wire
 @every_client
-def test_two_conversations_do_not_mix(world: World, client: str, wire: str, stream: bool) -> None:
-    model = world.model("numbered", wire)
-    one, other = (world.talk(client, model, stream=stream) for _ in range(2))
-    one.say(QUESTION)
+def test_two_conversations_with_equal_ids_do_not_mix(
+    gateway: ScriptedGateway, client: str, wire: str, stream: bool
+) -> None:
+    model = gateway.name_model("reused_ids", wire)
+    one, other = (gateway.start_conversation(client, model, stream=stream) for _ in range(2))
+    one.add_question(QUESTION)
     first = one.ask()
-    other.say(BOTH)
-    calls_only(other, other.ask([WEATHER]), OSLO, PARIS)
-    one.give(Result(first.calls[0], SKY))
-    calls_only(one, one.ask(None), CLOCK)
+    other.add_question(BOTH_CITIES)
+    check_calls(other, other.ask([WEATHER]), OSLO, PARIS)
+    one.add_results(Result(first.calls[0], SKY))
+    check_calls(one, one.ask(None), CLOCK)
 
 
 @every_wire
 @every_client
-def test_a_request_that_is_refused_for_its_own_tools(world: World, client: str, wire: str) -> None:
-    """It is served in another way, and all others go on as before."""
-    model = world.model("picky", wire)
+def test_request_rejected_for_its_own_tools_changes_no_other(
+    gateway: ScriptedGateway, client: str, wire: str
+) -> None:
+    model = gateway.name_model("picky", wire)
     for tools in ((*TOOLS, OTHER), TOOLS, (*TOOLS, OTHER), TOOLS):
-        talk = world.talk(client, model)
-        talk.say(QUESTION)
-        calls_only(talk, talk.ask(tools), OSLO)
-    sent = [[tool.name for tool in request.tools or ()] for request in world.asked(model)]
+        talk = gateway.start_conversation(client, model)
+        talk.add_question(QUESTION)
+        check_calls(talk, talk.ask(tools), OSLO)
+    sent = [[tool.name for tool in request.tools or ()] for request in gateway.list_requests(model)]
     names = [tool.name for tool in TOOLS]
     assert sent == [[*names, "other"], [], names, [*names, "other"], [], names]
 
 
-def test_a_model_without_tools_that_is_busy(world: World) -> None:
-    talk = world.talk("openai chat", world.model("busy", "openai_chat"))
-    talk.say(QUESTION)
+def test_busy_model_without_tools_fails_with_its_error(gateway: ScriptedGateway) -> None:
+    talk = gateway.start_conversation("openai chat", gateway.name_model("busy", "openai_chat"))
+    talk.add_question(QUESTION)
     with pytest.raises(openai.InternalServerError, match="the model is busy"):
         talk.ask()
 
 
-@streamed
+@whole_and_streamed
 @every_wire
 @every_client
-def test_a_history_with_calls_and_no_tools(
-    world: World, client: str, wire: str, stream: bool
+def test_history_with_calls_needs_no_tools_in_the_request(
+    gateway: ScriptedGateway, client: str, wire: str, stream: bool
 ) -> None:
-    talk = world.talk(client, world.model("native", wire), stream=stream)
-    says_only(talk, converse(talk), answer())
-    talk.say(TITLE)
-    talk.model = world.model("plain", wire)
-    says_only(talk, talk.ask(None), "Oslo")
-    talk.said[-2:] = []
-    talk.say(TITLE)
-    talk.model = world.model("plain", wire)
-    says_only(talk, talk.ask(()), "Oslo")
+    talk = gateway.start_conversation(client, gateway.name_model("native", wire), stream=stream)
+    check_text(talk, converse(talk), format_answer())
+    talk.add_question(TITLE)
+    talk.model = gateway.name_model("plain", wire)
+    check_text(talk, talk.ask(None), "Oslo")
+    talk.messages[-2:] = []
+    talk.add_question(TITLE)
+    talk.model = gateway.name_model("plain", wire)
+    check_text(talk, talk.ask(()), "Oslo")
 
 
-class TestLoops:
-    """SDKs that run tools themselves."""
+class TestToolLoops:
+    """Functions of SDKs that run tools themselves."""
 
     @every_wire
     @pytest.mark.parametrize("kind", ["native", "plain", "hermes", "constrained"])
-    def test_anthropics_tool_runner(self, world: World, kind: str, wire: str) -> None:
-        runner = world.sdk(Messages).beta.messages.tool_runner(
-            model=world.model(kind, wire),
+    def test_tool_runner_of_anthropic_ends_with_the_answer(
+        self, gateway: ScriptedGateway, kind: str, wire: str
+    ) -> None:
+        runner = gateway.get_sdk(Messages).beta.messages.tool_runner(
+            model=gateway.name_model(kind, wire),
             max_tokens=100,
             tools=[anthropic.beta_tool(get_weather), anthropic.beta_tool(now)],
             messages=[{"role": "user", "content": QUESTION}],
         )
         last = runner.until_done()
-        assert [block.text for block in last.content] == [answer()]
+        assert [block.text for block in last.content] == [format_answer()]
 
     @every_wire
     @pytest.mark.parametrize("kind", ["native", "plain", "hermes", "constrained"])
-    def test_googles_automatic_function_calling(self, world: World, kind: str, wire: str) -> None:
-        reply = world.sdk(Gemini).models.generate_content(
-            model=world.model(kind, wire), contents=QUESTION, config={"tools": [get_weather, now]}
+    def test_automatic_function_calling_of_google_ends_with_the_answer(
+        self, gateway: ScriptedGateway, kind: str, wire: str
+    ) -> None:
+        reply = gateway.get_sdk(Gemini).models.generate_content(
+            model=gateway.name_model(kind, wire),
+            contents=QUESTION,
+            config={"tools": [get_weather, now]},
         )
-        assert reply.text == answer()
+        assert reply.text == format_answer()
 
     @every_wire
     @pytest.mark.parametrize("kind", ["native", "plain", "hermes", "constrained"])
-    def test_ollama_with_functions(self, world: World, kind: str, wire: str) -> None:
-        said: list[Any] = [{"role": "user", "content": QUESTION}]
-        model, functions = world.model(kind, wire), {"get_weather": get_weather, "now": now}
+    def test_functions_as_tools_of_ollama_end_with_the_answer(
+        self, gateway: ScriptedGateway, kind: str, wire: str
+    ) -> None:
+        messages: list[Any] = [{"role": "user", "content": QUESTION}]
+        model, functions = gateway.name_model(kind, wire), {"get_weather": get_weather, "now": now}
         for _ in range(3):
-            reply = world.sdk(Ollama).chat(model=model, messages=said, tools=[get_weather, now])
-            said.append(reply.message)
+            reply = gateway.get_sdk(Ollama).chat(
+                model=model, messages=messages, tools=[get_weather, now]
+            )
+            messages.append(reply.message)
             for call in reply.message.tool_calls or ():
-                given = functions[call.function.name](**call.function.arguments)
-                said.append({"role": "tool", "tool_name": call.function.name, "content": given})
-        assert said[-1].content == answer()
+                result = functions[call.function.name](**call.function.arguments)
+                messages.append(
+                    {"role": "tool", "tool_name": call.function.name, "content": result}
+                )
+        assert messages[-1].content == format_answer()
 
 
 def get_weather(city: str) -> str:
@@ -259,213 +289,226 @@ def now() -> str:
     return TIME
 
 
-@streamed
+@whole_and_streamed
 @every_wire
 @pytest.mark.parametrize("client", CHOOSING)
-@pytest.mark.parametrize("kind", ["native", "plain", "hermes", "wilful", "constrained"])
-def test_a_choice(world: World, kind: str, client: str, wire: str, stream: bool) -> None:
-    model = world.model(kind, wire)
+@pytest.mark.parametrize("kind", ["native", "plain", "hermes", "ignores_choice", "constrained"])
+def test_tool_choice_is_enforced(
+    gateway: ScriptedGateway, kind: str, client: str, wire: str, stream: bool
+) -> None:
+    model = gateway.name_model(kind, wire)
 
-    def asked(choice: ToolChoice) -> Heard:
-        talk.say(QUESTION)
+    def ask(choice: ToolChoice) -> SdkReply:
+        talk.add_question(QUESTION)
         return talk.ask(choice=choice)
 
-    talk = world.talk(client, model, stream=stream)
-    calls_only(talk, asked(ToolChoice("required")), OSLO)
-    talk = world.talk(client, model, stream=stream)
-    calls_only(talk, asked(ToolChoice("required", ("now",))), CLOCK)
-    talk = world.talk(client, model, stream=stream)
-    refused = asked(ToolChoice("none"))
-    assert (refused.calls, refused.reason) == ((), talk.reasons["stop"])
-    # Ollama's API has no choice: there no tools are sent, and nothing is ignored.
-    ignores = kind == "wilful" and wire != "ollama"
-    assert ("get_weather" in refused.text) if ignores else (refused.text == CANNOT)
-    assert len(world.asked(model)) == {"plain": 4}.get(kind, 5 if ignores else 3)
+    talk = gateway.start_conversation(client, model, stream=stream)
+    check_calls(talk, ask(ToolChoice("required")), OSLO)
+    talk = gateway.start_conversation(client, model, stream=stream)
+    check_calls(talk, ask(ToolChoice("required", ("now",))), CLOCK)
+    talk = gateway.start_conversation(client, model, stream=stream)
+    reply = ask(ToolChoice("none"))
+    assert (reply.calls, reply.reason) == ((), talk.reasons["stop"])
+    # Ollama's API has no tool choice: the gateway sends no tools, so that nothing is ignored.
+    is_ignored = kind == "ignores_choice" and wire != "ollama"
+    assert ("get_weather" in reply.text) if is_ignored else (reply.text == CANNOT_LOOK)
+    assert len(gateway.list_requests(model)) == {"plain": 4}.get(kind, 5 if is_ignored else 3)
 
 
-@streamed
+@whole_and_streamed
 @every_wire
 @every_client
 @pytest.mark.parametrize("kind", ["native", "plain", *TEXTUAL])
-def test_calls_at_once(world: World, kind: str, client: str, wire: str, stream: bool) -> None:
-    model = world.model(kind, wire)
-    talk = world.talk(client, model, stream=stream)
-    talk.say(BOTH)
+def test_parallel_calls_get_their_own_results(
+    gateway: ScriptedGateway, kind: str, client: str, wire: str, stream: bool
+) -> None:
+    model = gateway.name_model(kind, wire)
+    talk = gateway.start_conversation(client, model, stream=stream)
+    talk.add_question(BOTH_CITIES)
     first = talk.ask()
-    calls_only(talk, first, OSLO, PARIS)
+    check_calls(talk, first, OSLO, PARIS)
     results = [
         Result(first.calls[0], '{"sky": "rain"}'),
         Result(first.calls[1], '{"sky": "sun"}'),
     ]
     ids = {call.id for call in first.calls}
     if client != "ollama":
-        # Only Ollama's SDK knows results by their order.
+        # Only Ollama's API matches results by their order.
         assert len(ids) == 2
         results.reverse()
-    talk.give(*results)
-    says_only(talk, talk.ask(), "Oslo: rain. Paris: sun.")
+    talk.add_results(*results)
+    check_text(talk, talk.ask(), "Oslo: rain. Paris: sun.")
 
 
-@streamed
+@whole_and_streamed
 @every_wire
 @pytest.mark.parametrize("client", ONE_CALL)
 @pytest.mark.parametrize("kind", ["native", "plain", *TEXTUAL, "constrained"])
-def test_one_call_at_a_time(world: World, kind: str, client: str, wire: str, stream: bool) -> None:
-    talk = world.talk(client, world.model(kind, wire), stream=stream)
-    talk.more = ONE_CALL[client]
-    talk.say(BOTH)
+def test_single_call_limit_splits_parallel_calls(
+    gateway: ScriptedGateway, kind: str, client: str, wire: str, stream: bool
+) -> None:
+    talk = gateway.start_conversation(client, gateway.name_model(kind, wire), stream=stream)
+    talk.extra_fields = ONE_CALL[client]
+    talk.add_question(BOTH_CITIES)
     for city, sky in ((OSLO, "rain"), (PARIS, "sun")):
-        heard = talk.ask()
-        calls_only(talk, heard, city)
-        talk.give(Result(heard.calls[0], f'{{"sky": "{sky}"}}'))
-    says_only(talk, talk.ask(), "Oslo: rain. Paris: sun.")
+        reply = talk.ask()
+        check_calls(talk, reply, city)
+        talk.add_results(Result(reply.calls[0], f'{{"sky": "{sky}"}}'))
+    check_text(talk, talk.ask(), "Oslo: rain. Paris: sun.")
 
 
-@streamed
+@whole_and_streamed
 @every_wire
 @every_client
 @pytest.mark.parametrize("kind", ["native", "plain", "hermes", "constrained"])
-def test_a_result_that_is_an_error(
-    world: World, kind: str, client: str, wire: str, stream: bool
+def test_error_result_is_marked_for_the_model(
+    gateway: ScriptedGateway, kind: str, client: str, wire: str, stream: bool
 ) -> None:
-    model = world.model(kind, wire)
-    talk = world.talk(client, model, stream=stream)
-    talk.say(QUESTION)
+    model = gateway.name_model(kind, wire)
+    talk = gateway.start_conversation(client, model, stream=stream)
+    talk.add_question(QUESTION)
     first = talk.ask()
-    talk.give(Result(first.calls[0], NOWHERE, is_error=True))
-    says_only(talk, talk.ask(), f"Sorry: {NOWHERE}.")
-    *_, last = world.asked(model)
-    flagged = client in ("anthropic", "google-genai")
+    talk.add_results(Result(first.calls[0], UNKNOWN_CITY, is_error=True))
+    check_text(talk, talk.ask(), f"Sorry: {UNKNOWN_CITY}.")
+    *_, last = gateway.list_requests(model)
+    is_marked = client in ("anthropic", "google-genai")
     if kind in ("plain", "constrained"):
-        assert (f"Error: {NOWHERE}" in heard(last)[-1]) is flagged
+        assert (f"Error: {UNKNOWN_CITY}" in list_texts(last)[-1]) is is_marked
     elif wire in ("anthropic", "gemini"):
-        assert [result.is_error for result in results_in(last)] == [flagged]
+        assert [result.is_error for result in list_results(last)] == [is_marked]
 
 
-def results_in(request: Request) -> list[ToolResult]:
+def list_results(request: Request) -> list[ToolResult]:
     parts = [part for message in request.messages for part in message.parts]
     return [part for part in parts if isinstance(part, ToolResult)]
 
 
-LONG = "Ünïcödé ☔ 天气 \U0001f327\u2028 \\n </tool_call> & <b>; " * 900
-"""50 KB and more, with what JSON, HTML, Unicode and templates find hard."""
+LONG_TEXT = "Ünïcödé ☔ 天气 \U0001f327\u2028 \\n </tool_call> & <b>; " * 900
+"""More than 50 KB, with characters that JSON, HTML and templates have to escape."""
 
 
-@streamed
+@whole_and_streamed
 @every_wire
 @every_client
 @pytest.mark.parametrize("kind", ["native", "plain", "constrained"])
-def test_a_long_result(world: World, kind: str, client: str, wire: str, stream: bool) -> None:
-    model = world.model(kind, wire)
-    talk = world.talk(client, model, stream=stream)
-    sky = f'{{"sky": "{LONG}"}}'
-    says_only(talk, converse(talk, sky=sky), answer(LONG))
-    *_, last = world.asked(model)
+def test_long_result_reaches_the_model_unchanged(
+    gateway: ScriptedGateway, kind: str, client: str, wire: str, stream: bool
+) -> None:
+    model = gateway.name_model(kind, wire)
+    talk = gateway.start_conversation(client, model, stream=stream)
+    sky = f'{{"sky": "{LONG_TEXT}"}}'
+    check_text(talk, converse(talk, sky=sky), format_answer(LONG_TEXT))
+    *_, last = gateway.list_requests(model)
     if kind == "native":
-        assert [result.text for result in results_in(last)] == [sky, TIME]
+        assert [result.text for result in list_results(last)] == [sky, TIME]
 
 
-@streamed
+@whole_and_streamed
 @every_wire
 @every_client
 @pytest.mark.parametrize("kind", ["native", "plain", "constrained"])
-def test_a_side_request(world: World, kind: str, client: str, wire: str, stream: bool) -> None:
-    model = world.model(kind, wire)
-    talk = world.talk(client, model, stream=stream)
-    talk.say(QUESTION)
+def test_side_request_without_tools_gets_no_tools(
+    gateway: ScriptedGateway, kind: str, client: str, wire: str, stream: bool
+) -> None:
+    model = gateway.name_model(kind, wire)
+    talk = gateway.start_conversation(client, model, stream=stream)
+    talk.add_question(QUESTION)
     first = talk.ask()
 
-    def title(*history: object) -> None:
-        """The client asks for a title, and gives no tools."""
-        aside = world.talk(client, model, stream=stream)
-        aside.said = list(history)
-        aside.say(TITLE)
-        says_only(aside, aside.ask(None), "Oslo")
-        *_, last = world.asked(model)
-        assert (last.tools, system_of(last)) == (None, "")
+    def request_title(*history: object) -> None:
+        """Ask for a title without tools."""
+        side_talk = gateway.start_conversation(client, model, stream=stream)
+        side_talk.messages = list(history)
+        side_talk.add_question(TITLE)
+        check_text(side_talk, side_talk.ask(None), "Oslo")
+        *_, last = gateway.list_requests(model)
+        assert (last.tools, read_system_text(last)) == (None, "")
 
-    title()
-    talk.give(Result(first.calls[0], SKY))
-    title(*talk.said)
+    request_title()
+    talk.add_results(Result(first.calls[0], SKY))
+    request_title(*talk.messages)
     second = talk.ask(None)
-    calls_only(talk, second, CLOCK)
-    talk.give(Result(second.calls[0], TIME))
-    says_only(talk, talk.ask(None), answer())
-    title(*talk.said)
+    check_calls(talk, second, CLOCK)
+    talk.add_results(Result(second.calls[0], TIME))
+    check_text(talk, talk.ask(None), format_answer())
+    request_title(*talk.messages)
 
 
 class TestResponses:
-    """What only the Responses API has."""
+    """Features that only the Responses API has."""
 
-    def talk(self, world: World, model: str, stream: bool) -> Responses:
-        talk = world.talk("openai responses", model, stream=stream)
+    def start_conversation(self, gateway: ScriptedGateway, model: str, stream: bool) -> Responses:
+        talk = gateway.start_conversation("openai responses", model, stream=stream)
         assert isinstance(talk, Responses)
         return talk
 
-    @streamed
+    @whole_and_streamed
     @every_wire
     @pytest.mark.parametrize("kind", ["native", "plain", "hermes", "constrained"])
-    def test_it_goes_on_from_a_response(
-        self, world: World, kind: str, wire: str, stream: bool
+    def test_conversation_continues_from_a_stored_response(
+        self, gateway: ScriptedGateway, kind: str, wire: str, stream: bool
     ) -> None:
-        talk = self.talk(world, world.model(kind, wire), stream)
-        talk.say(QUESTION)
+        talk = self.start_conversation(gateway, gateway.name_model(kind, wire), stream)
+        talk.add_question(QUESTION)
         first = talk.ask()
-        calls_only(talk, first, OSLO)
-        second = self.after(talk, Result(first.calls[0], SKY))
-        calls_only(talk, second, CLOCK)
-        last = self.after(talk, Result(second.calls[0], TIME))
-        says_only(talk, last, answer())
-        kept = talk.sdk.responses.retrieve(talk.response.id)
-        assert (kept.output_text, kept.status) == (answer(), "completed")
-        assert [item.id for item in kept.output] == [item.id for item in talk.response.output]
+        check_calls(talk, first, OSLO)
+        second = self.continue_with(talk, Result(first.calls[0], SKY))
+        check_calls(talk, second, CLOCK)
+        last = self.continue_with(talk, Result(second.calls[0], TIME))
+        check_text(talk, last, format_answer())
+        stored = talk.sdk.responses.retrieve(talk.response.id)
+        assert (stored.output_text, stored.status) == (format_answer(), "completed")
+        assert [item.id for item in stored.output] == [item.id for item in talk.response.output]
         talk.sdk.responses.delete(talk.response.id)
         with pytest.raises(openai.NotFoundError):
             talk.sdk.responses.retrieve(talk.response.id)
 
-    def after(self, talk: Responses, result: Result) -> Heard:
-        """The client sends only what is new."""
-        talk.said = []
-        talk.more = {"previous_response_id": talk.response.id, "store": True}
-        talk.give(result)
+    def continue_with(self, talk: Responses, result: Result) -> SdkReply:
+        """Send only the new result."""
+        talk.messages = []
+        talk.extra_fields = {"previous_response_id": talk.response.id, "store": True}
+        talk.add_results(result)
         return talk.ask(None)
 
     @every_wire
     @pytest.mark.parametrize("kind", ["native", "plain"])
-    def test_what_is_not_stored_is_not_there(self, world: World, kind: str, wire: str) -> None:
-        talk = self.talk(world, world.model(kind, wire), False)
-        talk.more = {"store": False}
-        talk.say(QUESTION)
+    def test_response_with_store_false_is_not_stored(
+        self, gateway: ScriptedGateway, kind: str, wire: str
+    ) -> None:
+        talk = self.start_conversation(gateway, gateway.name_model(kind, wire), False)
+        talk.extra_fields = {"store": False}
+        talk.add_question(QUESTION)
         talk.ask()
         with pytest.raises(openai.NotFoundError):
             talk.sdk.responses.retrieve(talk.response.id)
 
-    @streamed
+    @whole_and_streamed
     @every_wire
     @pytest.mark.parametrize("kind", ["native", "plain", "hermes"])
-    def test_tools_that_take_text_and_tools_in_namespaces(
-        self, world: World, kind: str, wire: str, stream: bool
+    def test_freeform_tools_and_namespaces_are_restored(
+        self, gateway: ScriptedGateway, kind: str, wire: str, stream: bool
     ) -> None:
-        model = world.model(kind, wire)
-        talk = self.talk(world, model, stream)
-        talk.say(PATCH)
+        model = gateway.name_model(kind, wire)
+        talk = self.start_conversation(gateway, model, stream)
+        talk.add_question(PATCH)
         tools = (
             Tool(name="apply_patch", description="Patch files.", freeform=True),
             Tool(name="find", description="Find a person.", namespace="crm", parameters=PERSON),
         )
         first = talk.ask(tools)
-        assert [(call.freeform, call.namespace, *one) for call, one in both(first)] == [
+        assert [(call.freeform, call.namespace, *pair) for call, pair in pair_calls(first)] == [
             (True, None, "apply_patch", {"input": DIFF}),
             (False, "crm", "find", {"name": "Ann"}),
         ]
         patch, find = first.calls
-        talk.give(Result(patch, "Done."), Result(find, "found Ann"))
-        says_only(talk, talk.ask(None), "Patched, and found.")
+        talk.add_results(Result(patch, "Done."), Result(find, "found Ann"))
+        check_text(talk, talk.ask(None), "Patched, and found.")
 
 
 OTHER = Tool(name="other", description="Another tool.", parameters=TOOLS[1].parameters)
 PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
-def both(heard: Heard) -> Iterator[tuple[ToolCall, tuple[str, object]]]:
-    return zip(heard.calls, made(heard), strict=True)
+def pair_calls(reply: SdkReply) -> Iterator[tuple[ToolCall, tuple[str, object]]]:
+    """Yield each call with its name and arguments."""
+    return zip(reply.calls, list_calls(reply), strict=True)

@@ -105,8 +105,9 @@ class Attempt(Struct, frozen=True, kw_only=True):
     def is_forwardable(self) -> bool:
         """True if client and upstream share API and model name, and no tools are involved."""
         request, profile = self.request, self.profile
-        is_same = (request.wire, request.model) == (profile.wire, profile.model)
-        return is_same and not involves_tools(request)
+        if involves_tools(request):
+            return False
+        return (request.wire, request.model) == (profile.wire, profile.model)
 
     def may_forward_frame(self, frame: Any) -> bool:
         """Return True if the client asked for this frame of a forwarded reply."""

@@ -147,13 +147,10 @@ class Holdback:
         if self._is_streaming:
             held, self._held = self._held, []
             return held
-        rest: list[Event] = []
-        for event in self.events:
-            if isinstance(event, Finish):
-                self.finish_event = event
-            else:
-                rest.append(event)
-        return rest
+        if self.events and isinstance(finish := self.events[-1], Finish):
+            self.finish_event = finish
+            return self.events[:-1]
+        return list(self.events)
 
     def _remember(self, event: Event) -> None:
         self._characters += len(event.text) if isinstance(event, (TextDelta, ReasoningDelta)) else 0

@@ -25,7 +25,10 @@ class RunningGateway:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self._server = GatewayServer(gateway)
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        # Without the protocol, asyncio does not set TCP_NODELAY, and each stream takes 40 ms more.
+        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen(512)
         port = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         self.loop = asyncio.new_event_loop()

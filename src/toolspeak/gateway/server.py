@@ -240,7 +240,8 @@ def _bind(config: Config) -> socket.socket:
     """Return a socket that listens on the configured address."""
     host, port = config.server.host.strip("[]"), config.server.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # Without the protocol, asyncio does not set TCP_NODELAY, and streams wait for slow ACKs.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

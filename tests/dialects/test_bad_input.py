@@ -100,7 +100,7 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=4000)
+@settings(max_examples=2500)
 @given(text=SOUP, options=OPTIONS, data=st.data())
 def test_soup_of_markers_in_any_chunks_is_read_alike(
     text: str, options: dict[str, object], data: st.DataObject

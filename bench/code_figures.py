@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from tests.gateway.running_gateway import behind, running
+from tests.gateway.running_gateway import make_config, run_gateway
 from tests.test_project import LAYERS, SOURCE
 
 from toolspeak import Finish, TextDelta, extract
@@ -265,8 +265,8 @@ def trace_gateway_stream() -> dict[str, Any]:
     deltas = [TextDelta("Let me look. "), *map(TextDelta, _CALL), Finish("stop")]
     trace = CallTrace()
     with ScriptedServer(deltas) as upstream:
-        config = behind(upstream.url, tools="prompt", dialect="hermes")
-        with running(config) as gateway:
+        config = make_config(upstream.url, tools="prompt", dialect="hermes")
+        with run_gateway(config) as gateway:
             # The first request loads modules and connects, neither of which is of interest.
             _post_chat(gateway.url, "warm_up")
             gateway.loop.call_soon_threadsafe(sys.setprofile, trace)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.running_gateway import Running, behind, running
+from tests.gateway.running_gateway import RunningGateway, make_config, run_gateway
 from toolspeak.agent import Agent, ApprovalPolicy, Approvals, FunctionModel, ask_in_inspector, tool
 from toolspeak.errors import UsageError
 from toolspeak.observe.inspector.client import InspectorClient
@@ -39,13 +39,13 @@ def model(request: Request) -> Any:
 
 
 @pytest.fixture
-def gateway() -> Iterator[Running]:
+def gateway() -> Iterator[RunningGateway]:
     removed.clear()
-    with running(behind("http://127.0.0.1:9"), token=TOKEN) as gateway:
+    with run_gateway(make_config("http://127.0.0.1:9"), token=TOKEN) as gateway:
         yield gateway
 
 
-def make_agent(gateway: Running, **policy: Any) -> Agent:
+def make_agent(gateway: RunningGateway, **policy: Any) -> Agent:
     approver = ask_in_inspector(gateway.url, TOKEN, agent="a test")
     return Agent(
         FunctionModel(model), tools=[remove], approval=Approvals(ApprovalPolicy(**policy), approver)
@@ -55,7 +55,7 @@ def make_agent(gateway: Running, **policy: Any) -> Agent:
 class InspectorUser(threading.Thread):
     """Answers the questions shown in the inspector."""
 
-    def __init__(self, gateway: Running, *answers: str) -> None:
+    def __init__(self, gateway: RunningGateway, *answers: str) -> None:
         super().__init__(daemon=True)
         self._inspector = InspectorClient(gateway.url, TOKEN)
         self._answers = list(answers)
@@ -70,7 +70,7 @@ class InspectorUser(threading.Thread):
             time.sleep(0.02)
 
 
-def test_each_call_is_asked_about(gateway: Running) -> None:
+def test_each_call_is_asked_about(gateway: RunningGateway) -> None:
     user = InspectorUser(gateway, "yes", "no")
     user.start()
     run = make_agent(gateway).run_sync("Clean up.")
@@ -83,7 +83,7 @@ def test_each_call_is_asked_about(gateway: Running) -> None:
     ]
 
 
-def test_always_is_asked_about_once(gateway: Running) -> None:
+def test_always_is_asked_about_once(gateway: RunningGateway) -> None:
     user = InspectorUser(gateway, "always")
     user.start()
     assert make_agent(gateway).run_sync("Clean up.").text == "removed; removed"
@@ -91,20 +91,20 @@ def test_always_is_asked_about_once(gateway: Running) -> None:
     assert user.seen[0]["can_always"]
 
 
-def test_always_on_always_ask_tool_allows_one_call(gateway: Running) -> None:
+def test_always_on_always_ask_tool_allows_one_call(gateway: RunningGateway) -> None:
     user = InspectorUser(gateway, "always", "no")
     user.start()
     make_agent(gateway, always_ask=("remove",)).run_sync("Clean up.")
     assert removed == ["file-0"]
 
 
-def test_late_answer_denies(gateway: Running) -> None:
+def test_late_answer_denies(gateway: RunningGateway) -> None:
     run = make_agent(gateway, timeout=0.3).run_sync("Clean up.")
     assert removed == []
     assert "there was no answer in time" in run.text
 
 
-def test_cancelled_run_withdraws_its_question(gateway: Running) -> None:
+def test_cancelled_run_withdraws_its_question(gateway: RunningGateway) -> None:
     inspector = InspectorClient(gateway.url, TOKEN)
 
     async def interrupted() -> None:
@@ -122,7 +122,7 @@ def test_cancelled_run_withdraws_its_question(gateway: Running) -> None:
     assert removed == []
 
 
-def test_unreachable_gateway_denies(gateway: Running) -> None:
+def test_unreachable_gateway_denies(gateway: RunningGateway) -> None:
     approver = ask_in_inspector("http://127.0.0.1:9", TOKEN)
     unreachable = Agent(FunctionModel(model), tools=[remove], approval=Approvals("ask", approver))
     assert "the request for approval failed" in unreachable.run_sync("Clean up.").text

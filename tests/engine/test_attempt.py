@@ -18,7 +18,7 @@ from tests.engine.support import (
     user,
 )
 from tests.gateway.raw_clients import ask
-from tests.gateway.running_gateway import behind, running
+from tests.gateway.running_gateway import make_config, run_gateway
 from tests.wires.scenarios import TOOLS
 from toolspeak import (
     Capabilities,
@@ -466,7 +466,7 @@ class TestContextWindow:
 
     def test_truncated_prompt_is_noted(self) -> None:
         reply = [Started("i", "m"), TextDelta("Hm."), Finish("stop", usage=Usage(2048, 3))]
-        with ScriptedServer(reply) as server, running(behind(server.url)) as gateway:
+        with ScriptedServer(reply) as server, run_gateway(make_config(server.url)) as gateway:
             response = ask(gateway.url, CHAT, CHAT.body("word " * 20000, tools=WEATHER_TOOL))
         assert "prompt-truncated" in response.headers["x-toolspeak-notes"]
 

@@ -17,7 +17,7 @@ from tests.engine.gateway_support import (
     weather_body,
 )
 from tests.gateway.raw_clients import CLIENTS, Client, ask
-from tests.gateway.running_gateway import behind, running
+from tests.gateway.running_gateway import make_config, run_gateway
 from toolspeak import (
     Failure,
     Tool,
@@ -211,7 +211,7 @@ class TestSmallModel:
             "Is the weather nicer in Oslo than on our trip to Rome?", tools=WEATHER_TOOL
         )
         with ScriptedServer(text_reply(json.dumps({"city": "Rome"}))) as server:
-            with running(behind(server.url, tools="constrained", weak=True)) as gateway:
+            with run_gateway(make_config(server.url, tools="constrained", weak=True)) as gateway:
                 response = ask(gateway.url, client, body)
             assert read_call_arguments(client, response.raw) == [{"city": "Rome"}]
             [request] = server.requests
@@ -225,7 +225,7 @@ class TestSmallModel:
     @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
     def test_small_model_is_not_asked_when_nothing_is_left_to_choose(self, client: Client) -> None:
         with ScriptedServer(text_reply("nothing")) as server:
-            with running(behind(server.url, tools="constrained", weak=True)) as gateway:
+            with run_gateway(make_config(server.url, tools="constrained", weak=True)) as gateway:
                 response = ask(gateway.url, client, weather_body(client))
                 text = gateway.gateway.metrics.render()
             assert read_call_arguments(client, response.raw) == [OSLO]
@@ -237,7 +237,7 @@ class TestSmallModel:
     @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
     def test_small_model_answers_a_question_without_a_tool(self, client: Client) -> None:
         with ScriptedServer(text_reply("Hello ", "you.")) as server:
-            with running(behind(server.url, tools="constrained", weak=True)) as gateway:
+            with run_gateway(make_config(server.url, tools="constrained", weak=True)) as gateway:
                 response = ask(gateway.url, client, client.body("Hi there", tools=WEATHER_TOOL))
             assert response.text == "Hello you."
             [request] = server.requests
@@ -253,8 +253,8 @@ class TestSmallModel:
         """The server reports the lengths in its error."""
         question = f"{words * 260}How is the weather in Oslo?"
         with ScriptedServer([Failure("context_length", "too long", 400)]) as server:
-            config = behind(server.url, tools="constrained", weak=True, context=512)
-            with running(config) as gateway:
+            config = make_config(server.url, tools="constrained", weak=True, context=512)
+            with run_gateway(config) as gateway:
                 response = ask(gateway.url, client, client.body(question, tools=WEATHER_TOOL))
             assert "too long" in response.raw.decode()
             assert "Oslo" not in response.raw.decode()
@@ -270,7 +270,7 @@ class TestSmallModel:
             {"role": "tool", "tool_call_id": "c1", "content": "12 degrees"},
         ]
         with ScriptedServer(text_reply("It is 12 degrees.")) as server:
-            with running(behind(server.url, tools="constrained", weak=True)) as gateway:
+            with run_gateway(make_config(server.url, tools="constrained", weak=True)) as gateway:
                 response = ask(gateway.url, CHAT, body)
             assert response.text == "It is 12 degrees."
             assert "12 degrees" in str(server.requests[0].messages[-1])
@@ -282,7 +282,7 @@ class TestSmallModel:
         )
         good = text_reply(json.dumps({"tool": "get_weather", "arguments": OSLO}))
         with ScriptedServer(text_reply(said), good) as server:
-            with running(behind(server.url, tools="constrained", weak=True)) as gateway:
+            with run_gateway(make_config(server.url, tools="constrained", weak=True)) as gateway:
                 response = ask(gateway.url, CHAT, body)
             assert read_call_arguments(CHAT, response.raw) == [OSLO]
             assert len(server.requests) == 2
@@ -290,7 +290,7 @@ class TestSmallModel:
     def test_larger_model_is_constrained_to_all_tools(self) -> None:
         good = text_reply(json.dumps({"tool": "get_weather", "arguments": OSLO}))
         with ScriptedServer(good) as server:
-            with running(behind(server.url, tools="constrained")) as gateway:
+            with run_gateway(make_config(server.url, tools="constrained")) as gateway:
                 response = ask(gateway.url, CHAT, weather_body(CHAT))
             assert read_call_arguments(CHAT, response.raw) == [OSLO]
             assert "get_weather" in str(server.requests[0].response_format)

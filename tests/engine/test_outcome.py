@@ -19,7 +19,7 @@ from tests.engine.gateway_support import (
     whole_and_streamed,
 )
 from tests.gateway.raw_clients import Client, ask
-from tests.gateway.running_gateway import behind, running
+from tests.gateway.running_gateway import make_config, run_gateway
 from toolspeak import (
     Finish,
     Image,
@@ -256,7 +256,7 @@ class TestLoopGuard:
                 {"role": "tool", "tool_call_id": f"c{number}", "content": "rain"},
             ]
         with ScriptedServer(call_reply(**OSLO), text_reply("It rains.")) as server:
-            with running(behind(server.url, tools="native", **settings)) as gateway:
+            with run_gateway(make_config(server.url, tools="native", **settings)) as gateway:
                 response = ask(gateway.url, CHAT, body)
             assert len(server.requests) == requests
             assert read_call_arguments(CHAT, response.raw) == ([] if requests > 1 else [OSLO])
@@ -277,7 +277,7 @@ def test_repeated_call_that_is_required_passes(client: Client) -> None:
         ]
     with (
         ScriptedServer(call_reply(**OSLO)) as server,
-        running(behind(server.url, tools="native")) as gateway,
+        run_gateway(make_config(server.url, tools="native")) as gateway,
     ):
         response = ask(gateway.url, client, body)
     assert read_call_arguments(client, response.raw) == [OSLO]

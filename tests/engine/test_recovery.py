@@ -28,7 +28,7 @@ from tests.engine.gateway_support import (
     whole_and_streamed,
 )
 from tests.gateway.raw_clients import CLIENTS, Client, ask
-from tests.gateway.running_gateway import behind, running
+from tests.gateway.running_gateway import make_config, run_gateway
 from toolspeak import (
     Failure,
     Finish,
@@ -175,7 +175,7 @@ SCRIPTS: dict[str, Script] = {
 def configure(script: Script, server: ScriptedServer) -> Any:
     provider = "llamacpp" if script.constrained else ""
     given: dict[str, Any] = {"tools": script.mode, "dialect": "hermes"}
-    return behind(server.url, provider=provider, retries=script.retries, **given)
+    return make_config(server.url, provider=provider, retries=script.retries, **given)
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
@@ -185,7 +185,7 @@ def test_scripted_fault_is_recovered(name: str, client: Client) -> None:
     if script.required and client.wire == "ollama":
         pytest.skip("the Ollama API has no tool_choice")
     with ScriptedServer(*script.replies) as server:
-        with running(configure(script, server)) as gateway:
+        with run_gateway(configure(script, server)) as gateway:
             body = client.body(
                 "How is the weather in Oslo?", tools=["get_weather"], required=script.required
             )
@@ -221,7 +221,7 @@ class TestResponseFormat:
                 "a native upstream enforces the format itself, and its text is sent at once"
             )
         with ScriptedServer(*replies) as server:
-            with running(behind(server.url, tools=mode, dialect="hermes")) as gateway:
+            with run_gateway(make_config(server.url, tools=mode, dialect="hermes")) as gateway:
                 response = ask(gateway.url, client, body_with_format(client))
             assert (response.status, response.text) == (200, text)
             assert len(server.requests) == requests
@@ -235,21 +235,21 @@ class TestResponseFormat:
     def test_answer_in_a_code_fence_loses_the_fence(self) -> None:
         fenced = f"```json\n{json.dumps(OSLO)}\n```"
         with ScriptedServer(text_reply(fenced)) as server:
-            with running(behind(server.url, tools="prompt")) as gateway:
+            with run_gateway(make_config(server.url, tools="prompt")) as gateway:
                 response = ask(gateway.url, CHAT, body_with_format(CHAT))
             assert response.text == json.dumps(OSLO)
             assert len(server.requests) == 1
 
     def test_call_with_a_response_format_passes(self) -> None:
         with ScriptedServer(text_reply(call_block(**OSLO))) as server:
-            with running(behind(server.url, tools="prompt", dialect="hermes")) as gateway:
+            with run_gateway(make_config(server.url, tools="prompt", dialect="hermes")) as gateway:
                 response = ask(gateway.url, CHAT, body_with_format(CHAT))
             assert read_call_arguments(CHAT, response.raw) == [OSLO]
             assert server.requests[0].response_format is None
 
     def test_answer_never_in_the_format_gives_the_first_answer(self) -> None:
         with ScriptedServer(text_reply("Oslo.")) as server:
-            with running(behind(server.url, tools="prompt")) as gateway:
+            with run_gateway(make_config(server.url, tools="prompt")) as gateway:
                 response = ask(gateway.url, CHAT, body_with_format(CHAT))
             assert response.text == "Oslo."
             assert len(server.requests) == 2
@@ -263,7 +263,7 @@ def test_hosted_tool_call_is_not_retried(client: Client) -> None:
     searched = Other({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})
     reply = [Started("i", "m", wire="anthropic"), PartAdded(searched), Finish("stop", "pause_turn")]
     with ScriptedServer(reply) as server:
-        with running(behind(server.url, "anthropic", tools="native")) as gateway:
+        with run_gateway(make_config(server.url, "anthropic", tools="native")) as gateway:
             assert ask(gateway.url, client, weather_body(client)).status == 200
         assert len(server.requests) == 1
 
@@ -273,7 +273,7 @@ def test_retry_after_sent_text_adds_no_second_opening(client: Client) -> None:
     then = text_reply("Sure, in Oslo it is nice. ", call_block(city=[1]))
     with (
         ScriptedServer(text_reply(FALSE_REFUSAL), then) as server,
-        running(behind(server.url, tools="prompt", dialect="hermes")) as gateway,
+        run_gateway(make_config(server.url, tools="prompt", dialect="hermes")) as gateway,
     ):
         response = ask(gateway.url, client, weather_body(client))
     assert not ("Sure" in response.text and "sorry" in response.text)
@@ -283,7 +283,7 @@ def test_failure_during_a_streamed_retry_is_reported() -> None:
     broken = [Started("i", "m"), TextDelta("In Oslo the sun is out, "), Failure("upstream", "gone")]
     with (
         ScriptedServer(text_reply(FALSE_REFUSAL), broken) as server,
-        running(behind(server.url, tools="prompt", dialect="hermes")) as gateway,
+        run_gateway(make_config(server.url, tools="prompt", dialect="hermes")) as gateway,
     ):
         response = ask(gateway.url, CHAT_STREAMED, weather_body(CHAT_STREAMED))
     assert response.error
@@ -296,7 +296,7 @@ def test_refusal_by_the_api_is_not_retried(client: Client, required: bool) -> No
     body = client.body("How is the weather?", tools=WEATHER_TOOL, required=required)
     refuses = text_reply("No.", stop="refusal")
     with ScriptedServer(refuses) as server:
-        with running(behind(server.url, "anthropic", tools="native")) as gateway:
+        with run_gateway(make_config(server.url, "anthropic", tools="native")) as gateway:
             response = ask(gateway.url, client, body)
         assert response.status == (502 if required else 200)
         assert len(server.requests) == 1
@@ -306,7 +306,7 @@ def test_refusal_with_a_response_format_is_not_retried() -> None:
     with ScriptedServer(
         text_reply("I can't help with making weapons."), text_reply("{}")
     ) as server:
-        with running(behind(server.url, tools="prompt")) as gateway:
+        with run_gateway(make_config(server.url, tools="prompt")) as gateway:
             response = ask(gateway.url, CHAT, body_with_format(CHAT))
         assert response.text == "I can't help with making weapons."
         assert len(server.requests) == 1
@@ -316,7 +316,7 @@ def test_refusal_with_a_response_format_is_not_retried() -> None:
 @whole_and_streamed
 def test_answers_in_the_wrong_format_give_only_the_first(client: Client, mode: str) -> None:
     with ScriptedServer(text_reply("Oslo is first."), text_reply("Oslo is second.")) as server:
-        with running(behind(server.url, tools=mode)) as gateway:
+        with run_gateway(make_config(server.url, tools=mode)) as gateway:
             response = ask(gateway.url, client, body_with_format(client))
         assert response.text == "Oslo is first."
         assert len(server.requests) == (1 if mode == "native" and client.stream else 2)
@@ -332,7 +332,10 @@ def test_retried_answer_loses_its_fence_and_adds_its_usage(client: Client) -> No
     body = body_with_format(client) | (
         {"stream_options": {"include_usage": True}} if client.stream else {}
     )
-    with ScriptedServer(*replies) as server, running(behind(server.url, tools="prompt")) as gateway:
+    with (
+        ScriptedServer(*replies) as server,
+        run_gateway(make_config(server.url, tools="prompt")) as gateway,
+    ):
         response = ask(gateway.url, client, body)
     assert response.text == json.dumps(OSLO)
     assert b'"total_tokens":200' in response.raw.replace(b" ", b"")
@@ -342,7 +345,7 @@ def test_retried_answer_loses_its_fence_and_adds_its_usage(client: Client) -> No
 def test_truncated_json_without_a_tool_name_is_an_answer(client: Client) -> None:
     text = '{"users": [{"name": "Ann", "age": 31}, {"name": "Bo", "ag'
     with ScriptedServer(text_reply(text, stop="length")) as server:
-        with running(behind(server.url, tools="native")) as gateway:
+        with run_gateway(make_config(server.url, tools="native")) as gateway:
             response = ask(gateway.url, client, weather_body(client))
         assert response.text == text
         assert len(server.requests) == 1
@@ -352,7 +355,7 @@ def test_long_retried_answer_is_complete() -> None:
     first = text_reply("Let me look at that. ", call_block(city=[1]))
     with (
         ScriptedServer(first, text_reply(LONG)) as server,
-        running(behind(server.url, tools="prompt", dialect="hermes")) as gateway,
+        run_gateway(make_config(server.url, tools="prompt", dialect="hermes")) as gateway,
     ):
         response = ask(gateway.url, CHAT_STREAMED, weather_body(CHAT_STREAMED))
     assert response.text.endswith(LONG.strip())
@@ -369,12 +372,12 @@ def test_usage_of_a_failed_upstream_is_added(client: Client) -> None:
             [*call_reply(**OSLO)[:-1], structs.replace(finish, stop_reason="calls")]
         ) as other,
     ):
-        config = behind(first.url, tools="native", retries=0)
+        config = make_config(first.url, tools="native", retries=0)
         upstreams = {
             "scripted": structs.replace(config.upstreams["scripted"], fallbacks=("other",)),
-            "other": behind(other.url).upstreams["scripted"],
+            "other": make_config(other.url).upstreams["scripted"],
         }
-        with running(structs.replace(config, upstreams=upstreams)) as gateway:
+        with run_gateway(structs.replace(config, upstreams=upstreams)) as gateway:
             response = ask(gateway.url, client, body)
     assert read_call_arguments(client, response.raw) == [OSLO]
     assert b'"total_tokens":200' in response.raw.replace(b" ", b"")

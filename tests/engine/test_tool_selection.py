@@ -16,7 +16,7 @@ from tests.engine.gateway_support import (
 )
 from tests.engine.support import PipelineRun, build_request
 from tests.gateway.raw_clients import CLIENTS, Client, ask
-from tests.gateway.running_gateway import behind, running
+from tests.gateway.running_gateway import make_config, run_gateway
 from toolspeak import (
     Event,
     Finish,
@@ -38,7 +38,9 @@ class TestManyTools:
     def test_model_gets_only_the_selected_tools(self, client: Client) -> None:
         replies = (text_reply("tool_7, tool_12"), call_reply("tool_7", **OSLO))
         with ScriptedServer(*replies) as server:
-            with running(behind(server.url, tools="native", select_tools_above=100)) as gateway:
+            with run_gateway(
+                make_config(server.url, tools="native", select_tools_above=100)
+            ) as gateway:
                 response = ask(gateway.url, client, client.body("Hi", tools=MANY_TOOLS))
             assert read_call_arguments(client, response.raw) == [OSLO]
             choice, request = server.requests
@@ -49,7 +51,9 @@ class TestManyTools:
     @pytest.mark.parametrize("said", ["none", "I don't know.", ""])
     def test_selection_without_names_keeps_all_tools(self, said: str) -> None:
         with ScriptedServer(text_reply(said), text_reply("Hello.")) as server:
-            with running(behind(server.url, tools="native", select_tools_above=100)) as gateway:
+            with run_gateway(
+                make_config(server.url, tools="native", select_tools_above=100)
+            ) as gateway:
                 response = ask(gateway.url, CHAT, CHAT.body("Hi", tools=MANY_TOOLS))
             assert response.text == "Hello."
             assert len(server.requests[-1].tools or ()) == len(MANY_TOOLS)
@@ -60,7 +64,7 @@ class TestManyTools:
     )
     def test_few_tools_need_no_selection(self, settings: dict[str, Any]) -> None:
         with ScriptedServer(text_reply("Hello.")) as server:
-            with running(behind(server.url, tools="native", **settings)) as gateway:
+            with run_gateway(make_config(server.url, tools="native", **settings)) as gateway:
                 ask(gateway.url, CHAT, CHAT.body("Hi", tools=MANY_TOOLS))
             assert len(server.requests) == 1
 
@@ -68,8 +72,10 @@ class TestManyTools:
         with ScriptedServer(
             text_reply('{"functions": ["tool_3"]}'), text_reply("Hello.")
         ) as server:
-            config = behind(server.url, provider="llamacpp", tools="native", select_tools_above=100)
-            with running(config) as gateway:
+            config = make_config(
+                server.url, provider="llamacpp", tools="native", select_tools_above=100
+            )
+            with run_gateway(config) as gateway:
                 ask(gateway.url, CHAT, CHAT.body("Hi", tools=MANY_TOOLS))
             choice, request = server.requests
         assert choice.response_format
@@ -95,7 +101,9 @@ def test_selection_keeps_tools_used_before() -> None:
 def test_call_of_an_unselected_tool_restarts_with_all_tools() -> None:
     replies = (text_reply("tool_7"), call_reply("tool_3", **OSLO), call_reply("tool_3", **OSLO))
     with ScriptedServer(*replies) as server:
-        with running(behind(server.url, tools="native", select_tools_above=100)) as gateway:
+        with run_gateway(
+            make_config(server.url, tools="native", select_tools_above=100)
+        ) as gateway:
             response = ask(gateway.url, CHAT, CHAT.body("Hi", tools=MANY_TOOLS))
         assert read_call_arguments(CHAT, response.raw) == [OSLO]
         assert len(server.requests) == 3

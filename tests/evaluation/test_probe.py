@@ -30,7 +30,7 @@ from tests.engine.models import (
     without_system,
     writes,
 )
-from tests.gateway.running_gateway import behind
+from tests.gateway.running_gateway import make_config
 from tests.store.test_store import Server as Redis
 from tests.store.test_store import needs_redis
 from toolspeak import Event, fold
@@ -78,7 +78,7 @@ def probe_simulated(
     **more: Any,
 ) -> ProbeReport:
     with ScriptedServer(model, pages=pages) as server:
-        report = report_on(behind(server.url, wire, model=name, **more))
+        report = report_on(make_config(server.url, wire, model=name, **more))
         assert server.problems == []
     return report
 
@@ -215,7 +215,7 @@ def test_alternation_is_required_if_two_user_messages_are_rejected(model: Simula
 
 def test_rejection_with_status_500_is_not_retried() -> None:
     with ScriptedServer(in_turns(BY_HERMES)) as server:
-        config = behind(server.url)
+        config = make_config(server.url)
         patient = structs.replace(config.upstreams["scripted"], retries=5)
         report = report_on(structs.replace(config, upstreams={"scripted": patient}))
         assert value(report, "alternation") is True
@@ -267,7 +267,7 @@ def test_reasoning_place_is_found(model: Simulated, where: Any) -> None:
 def test_reasoning_model_gets_a_larger_token_limit() -> None:
     for model, room in ((honest, 160), (thinking_apart, 4000)):
         with ScriptedServer(model) as server:
-            report_on(behind(server.url))
+            report_on(make_config(server.url))
             assert {request.max_tokens for request in server.requests[1:]} == {room}
 
 
@@ -313,7 +313,7 @@ def test_context_unknown_to_the_upstream_is_taken_from_the_configuration() -> No
 
 def test_no_request_is_sent_twice() -> None:
     with ScriptedServer(honest) as server:
-        report = report_on(behind(server.url))
+        report = report_on(make_config(server.url))
         assert report.requests == len(server.requests)
         asked = [json.dumps(body, sort_keys=True) for body in server.bodies]
         assert len(asked) == len(set(asked))

@@ -109,9 +109,3 @@ def make_config(url: str, wire: str = "openai_chat", provider: str = "", **model
         upstreams={"scripted": upstream},
         models={"m": ModelSettings("scripted", **model)},
     )
-
-
-# Earlier names, which other test folders still import.
-Running = RunningGateway
-running = run_gateway
-behind = make_config

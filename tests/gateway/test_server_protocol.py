@@ -18,7 +18,7 @@ import pytest
 from msgspec import structs
 
 from tests.gateway.raw_clients import STREAMED, WHOLE, connected
-from tests.gateway.running_gateway import Running, behind, running
+from tests.gateway.running_gateway import RunningGateway, make_config, run_gateway
 from toolspeak.config.settings import Limits
 from toolspeak.events import Finish, TextDelta
 from toolspeak.gateway import http
@@ -37,9 +37,9 @@ def model() -> Iterator[ScriptedServer]:
 
 
 @pytest.fixture(scope="module")
-def gateway(model: ScriptedServer) -> Iterator[Running]:
-    config = structs.replace(behind(model.url), limits=Limits(body_bytes=200_000))
-    with running(config) as served:
+def gateway(model: ScriptedServer) -> Iterator[RunningGateway]:
+    config = structs.replace(make_config(model.url), limits=Limits(body_bytes=200_000))
+    with run_gateway(config) as served:
         yield served
 
 
@@ -104,7 +104,7 @@ def text_in(data: bytes) -> str:
     return json.loads(data)["choices"][0]["message"]["content"]
 
 
-def test_many_requests_on_one_connection(gateway: Running) -> None:
+def test_many_requests_on_one_connection(gateway: RunningGateway) -> None:
     connection = HTTPConnection(urlsplit(gateway.url).netloc)
     own: set[object] = set()
     for _ in range(5):
@@ -119,7 +119,7 @@ def test_many_requests_on_one_connection(gateway: Running) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 7, 100, 10_000])
-def test_a_request_in_pieces(gateway: Running, cut: int) -> None:
+def test_a_request_in_pieces(gateway: RunningGateway, cut: int) -> None:
     data = request(body())
     with connected(gateway.url) as connection:
         for at in range(0, len(data), cut):
@@ -130,7 +130,7 @@ def test_a_request_in_pieces(gateway: Running, cut: int) -> None:
         assert (response.status, text_in(said)) == (200, SAID)
 
 
-def test_requests_before_there_is_an_answer(gateway: Running) -> None:
+def test_requests_before_there_is_an_answer(gateway: RunningGateway) -> None:
     """They are answered one by one, in their order."""
     with connected(gateway.url) as connection:
         asked = [request(body()), request(target="/health"), request(body(stream=True))]
@@ -146,7 +146,7 @@ def test_requests_before_there_is_an_answer(gateway: Running) -> None:
         assert answers.next("GET")[0].status == 404
 
 
-def test_a_body_in_chunks(gateway: Running) -> None:
+def test_a_body_in_chunks(gateway: RunningGateway) -> None:
     data = body()
     chunks = (b"%x\r\n%b\r\n" % (len(part), part) for part in (data[:10], data[10:]))
     with connected(gateway.url) as connection:
@@ -156,7 +156,7 @@ def test_a_body_in_chunks(gateway: Running) -> None:
         assert (response.status, text_in(said)) == (200, SAID)
 
 
-def test_a_body_in_chunks_that_are_none(gateway: Running) -> None:
+def test_a_body_in_chunks_that_are_none(gateway: RunningGateway) -> None:
     with connected(gateway.url) as connection:
         connection.sendall(request(b"", "Transfer-Encoding: chunked") + b"zz\r\nnot a size")
         response, said = answer(connection)
@@ -168,7 +168,7 @@ def test_a_body_in_chunks_that_are_none(gateway: Running) -> None:
 @pytest.mark.parametrize(
     "data", [b"\x16\x03\x01 hello", b"GET / HTTP/9.9\r\n\r\n", b"hello\r\n\r\n"]
 )
-def test_what_is_no_http(gateway: Running, data: bytes) -> None:
+def test_what_is_no_http(gateway: RunningGateway, data: bytes) -> None:
     with connected(gateway.url) as connection:
         connection.sendall(data)
         response, said = answer(connection)
@@ -177,7 +177,7 @@ def test_what_is_no_http(gateway: Running, data: bytes) -> None:
         assert rest(connection) == b""
 
 
-def test_a_head_without_an_end(gateway: Running) -> None:
+def test_a_head_without_an_end(gateway: RunningGateway) -> None:
     with connected(gateway.url) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nx-long: ")
         with suppress(ConnectionError):
@@ -187,7 +187,7 @@ def test_a_head_without_an_end(gateway: Running) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_http_1_0(gateway: Running, stream: bool) -> None:
+def test_http_1_0(gateway: RunningGateway, stream: bool) -> None:
     """It knows no chunks, and hears the end by the end of the connection."""
     with connected(gateway.url) as connection:
         connection.sendall(request(body(stream=stream), version="1.0"))
@@ -198,7 +198,7 @@ def test_http_1_0(gateway: Running, stream: bool) -> None:
         assert b"Hello" in said
 
 
-def test_the_last_request_says_so(gateway: Running) -> None:
+def test_the_last_request_says_so(gateway: RunningGateway) -> None:
     with connected(gateway.url) as connection:
         connection.sendall(request(body(), "Connection: close"))
         head, _, said = rest(connection).partition(b"\r\n\r\n")
@@ -206,7 +206,7 @@ def test_the_last_request_says_so(gateway: Running) -> None:
         assert text_in(said) == SAID
 
 
-def test_a_client_that_would_rather_speak_http_2(gateway: Running) -> None:
+def test_a_client_that_would_rather_speak_http_2(gateway: RunningGateway) -> None:
     upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMA")
     last = ("Connection: Upgrade, close", "Upgrade: h2c")
     with connected(gateway.url) as connection:
@@ -224,7 +224,7 @@ def test_a_client_that_would_rather_speak_http_2(gateway: Running) -> None:
             assert answer(connection, "GET")[0].status == 200
 
 
-def test_a_client_that_asks_first(gateway: Running) -> None:
+def test_a_client_that_asks_first(gateway: RunningGateway) -> None:
     data = body()
     whole = request(data, "Expect: 100-continue")
     head, sent = whole[: -len(data)], whole[-len(data) :]
@@ -236,20 +236,20 @@ def test_a_client_that_asks_first(gateway: Running) -> None:
         assert (response.status, text_in(said)) == (200, SAID)
 
 
-def test_a_client_that_asks_first_and_is_refused(gateway: Running) -> None:
+def test_a_client_that_asks_first_and_is_refused(gateway: RunningGateway) -> None:
     with connected(gateway.url) as connection:
         length = "Content-Length: 900000"
         connection.sendall(request(None, "Expect: 100-continue", length).replace(b"GET", b"POST"))
         assert rest(connection).startswith(b"HTTP/1.1 415")
 
 
-def test_a_whole_address_as_the_target(gateway: Running) -> None:
+def test_a_whole_address_as_the_target(gateway: RunningGateway) -> None:
     with connected(gateway.url) as connection:
         connection.sendall(request(target=f"{gateway.url}/health?x=1"))
         assert json.loads(answer(connection, "GET")[1]) == {"status": "ok"}
 
 
-def test_only_the_head(gateway: Running) -> None:
+def test_only_the_head(gateway: RunningGateway) -> None:
     with connected(gateway.url) as connection:
         connection.sendall(request(target="/health").replace(b"GET", b"HEAD"))
         connection.sendall(request(target="/health"))
@@ -259,7 +259,7 @@ def test_only_the_head(gateway: Running) -> None:
         assert json.loads(answers.next("GET")[1]) == {"status": "ok"}
 
 
-def test_what_says_nothing_has_no_length(gateway: Running) -> None:
+def test_what_says_nothing_has_no_length(gateway: RunningGateway) -> None:
     with connected(gateway.url) as connection:
         connection.sendall(request(target="/health").replace(b"GET", b"OPTIONS"))
         response, _ = answer(connection)
@@ -268,7 +268,7 @@ def test_what_says_nothing_has_no_length(gateway: Running) -> None:
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_body_that_nobody_wants(gateway: Running, keeps: bool) -> None:
+def test_a_body_that_nobody_wants(gateway: RunningGateway, keeps: bool) -> None:
     """Who still sends it hears why; and may ask something else, by the same connection."""
     data = body(size=150_000)
     lines = () if keeps else ("Connection: close",)
@@ -285,7 +285,7 @@ def test_a_body_that_nobody_wants(gateway: Running, keeps: bool) -> None:
             assert rest(connection) == b""
 
 
-def test_a_body_that_is_too_long_without_saying_so(gateway: Running) -> None:
+def test_a_body_that_is_too_long_without_saying_so(gateway: RunningGateway) -> None:
     with connected(gateway.url) as connection:
         connection.sendall(request(b"", "Transfer-Encoding: chunked"))
         chunk = b"%x\r\n%b\r\n" % (50_000, b" " * 50_000)
@@ -295,14 +295,14 @@ def test_a_body_that_is_too_long_without_saying_so(gateway: Running) -> None:
         assert answer(connection)[0].status == 413
 
 
-def test_a_large_body(gateway: Running) -> None:
+def test_a_large_body(gateway: RunningGateway) -> None:
     with connected(gateway.url) as connection:
         connection.sendall(request(body(size=190_000)))
         response, said = answer(connection)
         assert (response.status, text_in(said)) == (200, SAID)
 
 
-def test_one_that_says_no_more(gateway: Running) -> None:
+def test_one_that_says_no_more(gateway: RunningGateway) -> None:
     """Whoever closes its side before all was sent is gone."""
     with connected(gateway.url) as connection:
         connection.sendall(request(body())[:-10])
@@ -321,7 +321,7 @@ def test_one_that_says_no_more(gateway: Running) -> None:
     ids=["health", "models", "nowhere", "no JSON"],
 )
 def test_one_that_says_no_more_is_told_what_it_asked(
-    gateway: Running, asked: bytes, status: int
+    gateway: RunningGateway, asked: bytes, status: int
 ) -> None:
     for _ in range(20):
         with connected(gateway.url) as connection:
@@ -335,7 +335,7 @@ def test_connections_that_nobody_uses(
 ) -> None:
     monkeypatch.setattr(callers, "_IDLE", 0.3)
     monkeypatch.setattr(http, "PATIENCE", 0.3)
-    with running(behind(model.url)) as gateway:
+    with run_gateway(make_config(model.url)) as gateway:
         for begun in (b"", b"POST /v1", request(body())):
             with connected(gateway.url) as connection:
                 connection.sendall(begun)
@@ -347,7 +347,7 @@ def test_connections_that_nobody_uses(
 def test_the_end_of_the_gateway(model: ScriptedServer) -> None:
     """Connections that are not used are closed, and what has begun is answered."""
     with (
-        running(behind(model.url)) as gateway,
+        run_gateway(make_config(model.url)) as gateway,
         connected(gateway.url) as idle,
         connected(gateway.url) as busy,
     ):
@@ -406,7 +406,7 @@ def within(seconds: float, is_so: Callable[[], object]) -> None:
     assert is_so()
 
 
-def test_one_that_takes_nothing_is_not_served_any_further(gateway: Running) -> None:
+def test_one_that_takes_nothing_is_not_served_any_further(gateway: RunningGateway) -> None:
     """However much it asks, others are served meanwhile."""
     with connected(gateway.url) as connection:
         connection.setblocking(False)
@@ -419,7 +419,7 @@ def test_one_that_takes_nothing_is_not_served_any_further(gateway: Running) -> N
         assert httpx.get(f"{gateway.url}/v1/models").status_code == 200
 
 
-def test_what_comes_after_the_body_has_an_end(gateway: Running) -> None:
+def test_what_comes_after_the_body_has_an_end(gateway: RunningGateway) -> None:
     with connected(gateway.url) as connection:
         connection.sendall(request(b"", "Transfer-Encoding: chunked") + b"0\r\n")
         with suppress(ConnectionError):
@@ -500,7 +500,9 @@ def test_one_that_reads_slowly_gets_all(monkeypatch: pytest.MonkeyPatch) -> None
         assert not served.tasks
 
 
-def test_nothing_is_done_after_the_last_request(model: ScriptedServer, gateway: Running) -> None:
+def test_nothing_is_done_after_the_last_request(
+    model: ScriptedServer, gateway: RunningGateway
+) -> None:
     before = len(model.requests)
     with connected(gateway.url) as connection:
         data = request(body(), "Connection: close").replace(b"application/json", b"text/plain")
@@ -513,7 +515,7 @@ def test_nothing_is_done_after_the_last_request(model: ScriptedServer, gateway: 
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_a_body_that_does_not_wait_for_the_word(gateway: Running, version: str) -> None:
+def test_a_body_that_does_not_wait_for_the_word(gateway: RunningGateway, version: str) -> None:
     with connected(gateway.url) as connection:
         connection.sendall(request(body(), "Expect: 100-continue", version=version))
         answers = Answers(connection)
@@ -570,7 +572,10 @@ def test_much_that_is_asked_before_there_is_an_answer() -> None:
 
 
 def test_the_head_of_what_has_no_end(model: ScriptedServer) -> None:
-    with running(behind(model.url), token="t") as served, connected(served.url) as connection:
+    with (
+        run_gateway(make_config(model.url), token="t") as served,
+        connected(served.url) as connection,
+    ):
         live = request(None, "Authorization: Bearer t", target="/inspector/api/live")
         connection.sendall(live.replace(b"GET", b"HEAD") + request(target="/health"))
         answers = Answers(connection)

@@ -46,7 +46,7 @@ def _write_setup(name: str, client: Client) -> Iterator[str]:
     if client.is_runnable:
         yield "Start `toolspeak serve` in another terminal, then:"
         yield _fence("sh", f"toolspeak run {name}")
-        yield "Or set it up yourself."
+        yield f"Or configure {client.title} yourself."
     for one in build_snippets(client, GATEWAY):
         if one.path:
             yield f"In `{one.path}`:"

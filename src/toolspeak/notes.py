@@ -39,7 +39,7 @@ NOTES: dict[str, str] = {
     "no-model-call": "The user's message contains the whole call; the model was not called.",
     "retried": "A reply was not usable, and the model was asked again; `where` is the outcome.",
     "prompt-truncated": "The upstream read less than was sent: its context window is too small.",
-    "dropped-text": "The retry came after text had been sent; only its calls were used.",
+    "dropped-text": "Text of an earlier reply had been sent, so the text of the retry was dropped.",
     "reasoning-as-text": "The reply is only reasoning, which is also given as its text.",
     # Repairs: none changes the inside of a string.
     "repaired-arguments-beside-name": "The arguments were beside the name, not nested.",

@@ -536,7 +536,7 @@ def test_failures_beyond_the_fifth_kind_are_counted() -> None:
     failed = [answer(str(number), error=f"error {number}") for number in range(7)]
     remarks = list(describe_caveats([summarize_mode("prompt", failed)], failed))
     assert remarks[0] == "prompt: 1 question failed, counted as wrong: error 0"
-    assert remarks[5:] == ["… and 2 more kinds of failures; see the file of answers"]
+    assert remarks[5:] == ["… and 2 more kinds of failures; see the answers file"]
 
 
 # Messages.

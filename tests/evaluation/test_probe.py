@@ -531,7 +531,7 @@ def test_recommended_mode_is_shared_through_the_store(
     try:
         file.write_text(f'store = "{redis.url}"\n' + file.read_text())
         _, out, _ = run(capsys, "box/m")
-        assert "Gateways that share the store use it for the next hour." in out
+        assert "Gateways with the same store use it for the next hour." in out
         assert asyncio.run(known(redis.url)) == "prompt"
     finally:
         redis.kill()

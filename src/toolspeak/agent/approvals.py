@@ -174,7 +174,7 @@ class Approvals:
         if uses or is_echo or tool.options.always_ask:
             return None
         if policy.autonomy in ("full", "read_only"):
-            return _allow("policy", f"autonomy is {policy.autonomy}")
+            return _allow("policy", f"the policy is {policy.autonomy}")
         if self._must_ask(tool):
             return None
         if _matches_any(name, policy.auto_approve):

@@ -83,7 +83,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 async def call_function(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function that is async, or else may block and runs in a thread."""
+    """Await an async function; call any other in a thread, because it may block."""
     if is_async(function):
         return await function(*arguments)
     returned = await run_in_thread(function, *arguments)

@@ -286,8 +286,8 @@ def _as_message(prompt: Prompt) -> Message:
 
 
 class ToolRound:
-    """Runs the calls of one turn. Calls of tools that may run in parallel and follow each other
-    run side by side; any other call runs alone, in its place."""
+    """Runs the calls of one turn, in order. Consecutive calls of tools that may run in parallel run
+    at the same time; any other call runs alone."""
 
     def __init__(
         self,

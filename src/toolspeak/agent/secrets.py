@@ -1,4 +1,4 @@
-"""Masks secrets in tool results, and restores them in the arguments of tools on an allowlist."""
+"""Scrubs secrets from tool results, and restores them in the arguments of tools on an allowlist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .execution import cut_middle, map_text
 
 ScrubMode = Literal["model", "display", "both", "off"]
 _MAX_CHARACTERS = 2_000_000
-"""Characters of a result that are scrubbed; the rest is dropped, no model reads that much."""
+"""Characters of a result that are scrubbed; the rest is dropped: no model reads that much."""
 _MAX_INLINE = 50_000
 """Longer results are scrubbed in a thread."""
 _MIN_SECRET = 4

@@ -44,7 +44,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     """The options of a tool. The model does not see them."""
 
     writes: bool = True
-    """It changes something. `read_only` refuses such tools."""
+    """It may change something. The policy `read_only` denies its calls."""
     idempotent: bool = False
     """Running it twice does no more than running it once: equal calls of a turn run once."""
     parallel: bool | None = None

@@ -71,7 +71,7 @@ def bind_arguments(
 ) -> tuple[list[Any], dict[str, Any]]:
     """Convert a call's arguments to the types of a function's parameters: an object becomes a
     dataclass, a string a `datetime`. Return the positional and the keyword arguments. Those that
-    the function does not declare are dropped, unless it takes any."""
+    the function does not declare are dropped, unless it has a `**` parameter."""
     inner = _unwrap_partial(function)
     positional: list[Any] = []
     named: dict[str, Any] = {}
@@ -115,7 +115,7 @@ def _takes_any_keyword(parameters: Mapping[str, inspect.Parameter]) -> bool:
 
 
 def _get_hint(parameter: inspect.Parameter, function: Callable[..., Any], path: str) -> Any:
-    """Return the type of a parameter, which may be annotated by its name."""
+    """Return the type of a parameter, whose annotation may be the name of the type."""
     if parameter.annotation is parameter.empty:
         return Any
     unwrapped = inspect.unwrap(function)

@@ -126,8 +126,8 @@ def format_path(path: Path) -> str:
 
 
 def _new_budget() -> Iterator[int]:
-    """Return the attempts to coerce a nested value. Where schemas refer to each other, there are
-    endlessly many ways to read a value."""
+    """Return an iterator with one item per allowed attempt to coerce nested values: if schemas
+    refer to each other, there are endlessly many ways to read a value."""
     return iter(range(_MAX_NESTED_ATTEMPTS))
 
 

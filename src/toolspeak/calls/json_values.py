@@ -186,7 +186,7 @@ def iter_strings(value: Any) -> Iterator[str]:
 
 
 def map_strings(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a decoded value with all its strings changed, also the keys."""
+    """Return a decoded value with all its strings changed, including the keys."""
     match value:
         case str():
             return change(value)

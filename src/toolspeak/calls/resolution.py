@@ -233,7 +233,7 @@ def drop_repetition(raw: str) -> Resolution:
 
 
 def _describe_violation(violation: SchemaViolation) -> str:
-    """Describe a violation for the model too, which knows its arguments by their names."""
+    """Describe a violation by the argument's name, without `$.`, because models read it too."""
     path = violation.path.removeprefix("$").removeprefix(".")
     return f"{path}: {violation.problem}" if path else violation.problem
 

@@ -31,7 +31,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_choice(
         "--scrub",
         ("model", "display", "both", "off"),
-        "mask secrets in tool results: for the model, on the display, in both, or nowhere",
+        "scrub secrets in tool results: for the model, on the display, in both, or nowhere",
     )
     parser.add_file("--transcript", "save the conversation in this file; if it exists, continue it")
 

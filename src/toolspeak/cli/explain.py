@@ -26,7 +26,8 @@ _PIPE_WIDTH, _LIST_PIPE_WIDTH = 100, 160
 
 
 def add_arguments(parser: CommandParser) -> None:
-    parser.add("id", "an x-request-id, or last (default: list the requests)", nargs="?")
+    help_text = "an x-request-id, or `last` for the latest request (default: list the requests)"
+    parser.add("id", help_text, nargs="?")
     parser.add("--url", "the gateway's URL (default: the gateway that was started last)")
     parser.add("--key", "the gateway's admin key (default: $TOOLSPEAK_ADMIN_KEY)")
     parser.add_flag("--full", "print long texts in full")

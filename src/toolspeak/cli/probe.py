@@ -82,7 +82,7 @@ async def probe_by_name(
 
 
 async def _share_mode(report: ProbeReport, store_setting: str) -> bool:
-    """Store the recommended mode for gateways that share a store; return True on success."""
+    """Store the recommended mode for gateways with the same store; return True on success."""
     from ..upstream.learned_modes import LearnedModes
 
     store = open_store(store_setting)
@@ -113,7 +113,7 @@ def _print_report(report: ProbeReport) -> None:
     dialect = f", dialect {report.dialect}" if report.dialect else ""
     print_text(console, f"Recommended: {report.mode}{dialect}\n  {report.reason}.")
     if report.shared:
-        print_text(console, "  Gateways that share the store use it for the next hour.")
+        print_text(console, "  Gateways with the same store use it for the next hour.")
 
 
 def _list_findings(report: ProbeReport) -> Iterator[tuple[str, str, str]]:

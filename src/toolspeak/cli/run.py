@@ -1,4 +1,4 @@
-"""Start Claude Code, Codex or another client with the gateway."""
+"""Start Claude Code, Codex or another client that uses the gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mask the secrets in files or standard input."""
+"""Replace the secrets in files or standard input with placeholders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments after a name in other notations than JSON: read, parsed and rendered.
+"""Arguments after a name in notations other than JSON: read, parsed and rendered.
 
 call:get_weather{city:<|"|>Oslo<|"|>,days:3}     a map with unquoted keys
 get_weather/city>Oslo                            one parameter on a line

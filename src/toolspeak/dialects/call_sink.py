@@ -31,7 +31,8 @@ MAX_EXCERPT = 400
 
 
 class TentativeEvents:
-    """Events that count only if reading goes on as it must, and where the last call ended."""
+    """Events that are discarded if what follows them is not as required, and where the last call
+    ended."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

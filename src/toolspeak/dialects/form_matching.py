@@ -81,7 +81,7 @@ _END_TAG = re.compile(r"</(?:[\w:.\-]{1,30}(>?)|\Z)|<\Z()")
 _MAX_LINK_LENGTH = 200
 """The most text that may be between two calls in prose."""
 _RESCAN_FACTOR, _FREE_RESCAN = 8, 65_536
-"""The times that text may be read in vain, on average, before it is passed on unread.
+"""How many times text may be read in vain, on average, before it is passed on unread.
 
 This bounds the parser's time."""
 
@@ -170,7 +170,8 @@ def _skip_reasoning(attempt: FormReader) -> Reading[None]:
 def _parse_header_word(attempt: FormReader, word: str) -> Header:
     """Find the tool's name in a header such as `functions.get_weather:0`, which is the id too.
 
-    The first name that is declared counts, else a number, which names no tool, else the first.
+    Each pattern that matches gives a candidate. The first declared name or number is taken, else
+    the first candidate; a number means that the header names no tool.
     """
     patterns = attempt.form.dialect.header_patterns
     found = [match[1] for pattern in patterns if (match := re.fullmatch(pattern, word))]
@@ -303,7 +304,7 @@ class FormMatcher:
         return self.write_if_read_too_often()
 
     def read_calls(self, attempt: FormReader, reader: Reading[Body]) -> Reading[bool]:
-        """Read the calls of a form with what closes them; too long a call becomes text."""
+        """Read the calls of a form and what closes them; a call that is too long becomes text."""
         form, sink, writer = attempt.form, self._sink, self._writer
         is_inert = any(form.opener == opener for opener, _ in form.dialect.inert_spans)
         has_end = bool(form.closer) or form.body in JSON_SLOTS | CODE_SLOTS
@@ -448,12 +449,12 @@ class FormMatcher:
         return bool(forms) and all(map(self._is_prose_form, forms))
 
     def _is_prose_form(self, form: CallForm) -> bool:
-        """Return True if a form counts only because trust is lenient; control tokens always do."""
+        """Return True if a form has no marker or only a fence, and its dialect counts in prose."""
         is_bare = not form.opener or form.opener.startswith("`")
         return is_bare and form.dialect in self._scope.in_prose
 
     def _is_answered(self) -> bool:
-        """Return True if the answer is complete: models add explanations and examples."""
+        """Return True if calls in prose no longer count: models add explanations and examples."""
         if self.is_exhaustive or not self._sink.call_count:
             return False
         return self._is_answer_complete or self._writer.length_since_call > _MAX_LINK_LENGTH
@@ -490,7 +491,7 @@ class FormMatcher:
         buffer.active_scanner = None
         buffer.seek(buffer.max_held_length)
         text = buffer.release()
-        message = f"a call of more than {buffer.max_held_length} characters is text"
+        message = f"a call is longer than {buffer.max_held_length} characters; it stays text"
         self._writer.add_note("too-long", message, text)
         self._writer.write_text(text)
 

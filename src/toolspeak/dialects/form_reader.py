@@ -5,7 +5,7 @@
 
 The header holds the tool's name, an id, the attributes of a tag. Each kind of body has a reader: a
 generator that adds every call it finds to the attempt, and returns a `Body`. `FormReader` has each
-call checked and written, and gives up when the form cannot be meant.
+call checked and written, and gives up if the model cannot have meant this form.
 """
 
 from __future__ import annotations
@@ -321,7 +321,7 @@ def read_fence(attempt: FormReader) -> Reading[None]:
 
 
 def skip_extra_brackets(attempt: FormReader) -> Reading[None]:
-    """Skip brackets before the closer: models like to close one more than they opened."""
+    """Skip brackets before the closer: models often close one more than they opened."""
     buffer, closer = attempt.buffer, attempt.form.closer
     if not closer:
         return

@@ -2,8 +2,8 @@
 
     {"name": "get_weather", "arguments": {"city": "Oslo"}}
 
-An object that has arrived whole is decoded at once. One that arrives in chunks is followed by a
-scanner to its end. One that breaks JSON's rules is repaired, up to its closing marker if need be.
+An object that has arrived whole is decoded at once. One that arrives in chunks is scanned
+up to its end. One that breaks JSON's rules is repaired, up to its closing marker if need be.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _Streamed = Literal["", "object", "arguments"]
 _MAX_LEADING_PROSE = 300
 _MAX_HEAD_LENGTH = 512
 _MIN_DECODE_LENGTH = 64
-"""Shorter texts are not worth a try of the decoder."""
+"""It is not worth trying to decode a shorter text."""
 _BRACES = re.compile(r"[\s}]*")
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _CALL_HEAD = re.compile(
@@ -211,7 +211,7 @@ def _skip_leading_prose(attempt: FormReader) -> Reading[bool]:
 
 
 def _find_next_object(attempt: FormReader, *, is_later: bool) -> Reading[bool]:
-    """Go to the next object, if one follows; between two, skip a brace that is too many."""
+    """Go to the next object, if one follows; skip extra braces between two objects."""
     buffer = attempt.buffer
     follows = yield from buffer.peek_past_separator()
     if follows == "}" and is_later:
@@ -344,9 +344,9 @@ def _decode_leniently(
 
 
 def _skip_inner_calls(attempt: FormReader, start: int) -> Reading[bool]:
-    """Go to the closer of a body that seems to hold other calls, in the same markers, in a string.
+    """Go to the closer of a body in which a string seems to hold calls with the same markers.
 
-    They are part of the string, not calls of their own.
+    Those are part of the string, not calls of their own.
     """
     buffer, form = attempt.buffer, attempt.form
     if not form.closer or not form.opener:

@@ -16,7 +16,7 @@ from .template import EXAMPLE_CONCLUSIONS, EXAMPLE_INTRODUCTIONS
 from .text_buffer import Reading, TextBuffer
 
 _TAIL_LENGTH = 400
-"""The number of characters before a marker that decide."""
+"""How many characters before a marker are examined."""
 _DEFINES = re.compile(r"\b(?:def|class|fn|func|function)\s+\Z")
 _NOT_RUN = re.compile(
     r"(?:#|//)[^\n]*\Z"
@@ -111,7 +111,7 @@ class MarkerContext:
         return _ANNOUNCED.search(tail) is not None
 
     def end_example(self, length: int = 0) -> None:
-        """An announced example ends `length` characters from here."""
+        """Record that an announced example ends `length` characters from here."""
         self._example_end = self._buffer.offset + length
 
     def is_code(self, marker: Marker) -> Reading[bool]:
@@ -247,12 +247,12 @@ class CodeSpanTracker:
         return "" if known else "`" * self._inline
 
     def settle_backticks(self, *, paired: bool) -> None:
-        """The undecided backticks open inline code, or are just backticks."""
+        """Record whether the undecided backticks open inline code or are just backticks."""
         self._paired = paired
         self._inline = self._inline if paired else 0
 
     def settle_html(self, *, closed: bool) -> None:
-        """The open element is closed later, or is only mentioned."""
+        """Record whether the open element is closed later or is only mentioned."""
         self.html = self.html if closed else ""
         self.html_is_closed = closed
 

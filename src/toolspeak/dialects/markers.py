@@ -3,8 +3,8 @@
     build_scope("hermes", "standard", has_tools=True)    which dialects count in a reply, and where
     marker_table_for(scope, ("get_weather",))            the literals to search for in its text
 
-A marker is a literal, and everything that it may mean. All markers of a table are found by one
-search. The names of tools are markers too, if a dialect has calls that begin with one.
+A marker is a literal together with everything that it may mean. All markers of a table are found by
+one search. The names of tools are markers too, if a dialect has calls that begin with one.
 """
 
 from __future__ import annotations
@@ -378,7 +378,7 @@ def _body_kind(form: CallForm) -> str:
 
 
 def _begins_with_name(form: CallForm) -> bool:
-    """Return True if the form begins with a name, which is an ordinary word without tools."""
+    """Return True if the form begins with a name: if no tools are declared, any word may be one."""
     return not form.opener and (bool(form.header) or form.body in {"single", "statements"})
 
 
@@ -499,7 +499,8 @@ def _add_tokens(dialect: Dialect, markers: dict[str, Marker], *, is_named: bool)
 
 
 def _add_turn_opener(markers: dict[str, Marker], literal: str, turn: str) -> None:
-    """Add what begins a turn; the longest marker that it begins with lends its other meanings."""
+    """Add what begins a turn. Its other meanings are those of the longest marker that it begins
+    with."""
     tokens = [known for known in markers if literal.startswith(known)]
     known = markers[max(tokens, key=len)] if tokens else Marker()
     markers[literal] = structs.replace(known, turn=turn)

@@ -3,8 +3,8 @@
     render_calls("qwen3_coder", [call], tools)      render_results("hermes", [result])
     render_tools("mistral_args", tools)
 
-The same templates parse. A value that a dialect cannot express raises `Unrepresentable` with a
-path, so all rendered text parses to the same calls.
+Parsing uses the same templates. A value that a dialect cannot express raises `Unrepresentable` with
+a path, so all rendered text parses to the same calls.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CODE_SEPARATORS = {"python": ", ", "statements": "\n", "semicolons": "; "}
 _SEVERAL_CALLS = {"list", "lines", "echo", "content", *_CODE_SEPARATORS}
 """The bodies that hold all calls of a reply."""
 _NESTING = MAX_DEPTH - 10
-"""The deepest arguments: the dialect adds some levels around them."""
+"""The maximum nesting of arguments: the dialect adds some levels around them."""
 
 
 def render_calls(

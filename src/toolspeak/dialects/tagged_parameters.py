@@ -112,7 +112,7 @@ def _markers_before_value(before: tuple[TemplatePart, ...]) -> list[str]:
 def _parameter_pattern(parts: tuple[TemplatePart, ...]) -> str:
     """Return a pattern for the text before a value.
 
-    It allows white space between two markers only, so that no search starts over inside of it.
+    It allows white space between two markers only, so that no search starts over inside it.
     """
     pattern: list[str] = []
     for part in parts:
@@ -406,7 +406,8 @@ def _repairs_between(text: str, params: ParameterFormat, value: str) -> list[str
 
 
 def _read_unclosed_value(text: str, key: str) -> tuple[str, str]:
-    """Return a value that its own closing tag does not end, without a wrong one; and the repair."""
+    """Return a value that lacks its own closing tag, without the wrong tag that may end it; and the
+    repair."""
     found = _END_TAG.search(text)
     if found and found[1] in (key, *_VALUE_TAGS) and f"<{found[1]}" not in text:
         return text[: found.start()], "wrong-tag"

@@ -104,7 +104,7 @@ def parse_template(template: str) -> tuple[TemplatePart, ...]:
 
 
 def fill_template(template: str, words: Mapping[str, str]) -> str:
-    """Replace the slots of a template by their words, escaped where they are attributes."""
+    """Replace the slots of a template with `words`, which are escaped in attributes."""
     written: list[str] = []
     for part in parse_template(template):
         match part:

@@ -1,6 +1,6 @@
 """The text that has arrived: how far it was read, and what is held so that it can be given back.
 
-Everything that waits for more text is a generator: it yields while it waits, and `append` was
+Everything that waits for more text is a generator: it yields while it waits, and `append` is
 called before it resumes. So the control flow is the state, and every character is read once.
 
 A scanner finds the end of one value while its text arrives: JSON, a JSON string, or text in
@@ -98,7 +98,7 @@ class TextBuffer:
         return self._held_size + self.position - self._hold_start
 
     def is_held_too_long(self) -> bool:
-        """Return True if a call may not be so long as all that was read since `hold`.
+        """Return True if more was read since `hold` than a call may have.
 
         Text counts even if it was given back since.
         """
@@ -135,7 +135,7 @@ class TextBuffer:
         self._held_chunks = None
 
     def limit(self, steps: Reading[_Result]) -> Reading[_Result]:
-        """Return the result of `steps`; raise `HeldTooLong` if a call may not be so long."""
+        """Return the result of `steps`; raise `HeldTooLong` if they read too much for a call."""
         while True:
             try:
                 next(steps)
@@ -149,7 +149,7 @@ class TextBuffer:
             yield
 
     def look_ahead(self, steps: Reading[_Result]) -> Reading[_Result | None]:
-        """Return the result of `steps`, unread; None if a call may not be so long."""
+        """Return the result of `steps`, unread; None if they read too much for a call."""
         self.hold()
         try:
             result = yield from self.limit(steps)

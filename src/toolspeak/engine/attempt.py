@@ -11,7 +11,7 @@ or dropped.
 
 Ollama and others silently truncate a prompt that does not fit the context, and with it the tools.
 So an attempt asks for a context window that holds the prompt, and the number of tokens that the
-upstream says it read shows whether it did.
+upstream says it read shows whether the prompt was truncated.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from .prompt import PromptWriter, foreign_texts
 from .roles import adapt_roles
 
 FALLBACK = "fallback"
-"""The reason of an attempt at another upstream, because the one before has failed."""
+"""The reason for an attempt with another upstream: the previous one has failed."""
 TOOLS_REJECTED = "tools rejected"
-"""The reason of an attempt without native tools, because the upstream rejected them."""
+"""The reason for an attempt without native tools: the upstream rejected them."""
 UNSELECTED_TOOL = "unselected tool"
-"""The reason of an attempt with all tools, because the model called one that was not selected."""
+"""The reason for an attempt with all tools: the model called one that was not selected."""
 PREPARATION = "tool selection"
-"""The reason of a side question: the model selects tools, or makes one decision."""
+"""The reason for a side question: the model selects tools, or makes one decision."""
 
 _LETTERS = string.ascii_letters + string.digits
 _MIN_CHARACTERS_PER_TOKEN = 3
@@ -66,7 +66,7 @@ _LONGEST_WORD = 200
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One request to one upstream, by one plan."""
+    """One request to one upstream, made according to one plan."""
 
     request: Request
     """The client's request, with the corrections of earlier attempts."""

@@ -103,7 +103,7 @@ class Holdback:
         self._may_be_replaced = may_be_replaced
         """False: no other reply can take the place of this one, so nothing has to wait."""
         self.may_send_text = may_send_text
-        """False: the client has received the text of an earlier reply."""
+        """False if the client has received the text of an earlier reply."""
         self._repeated_call = repeated_call
         """The call that the loop guard does not let pass again."""
         self._refusal_detector = OpeningDetector() if has_tools and is_streaming else None

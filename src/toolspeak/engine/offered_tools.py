@@ -15,12 +15,12 @@ from ..wires.encoding import LossLog, NameRule, ToolNames, convert_freeform_tool
 from ..wires.fields import HOSTED_TOOLS
 
 PROMPT_NAME = "a prompt"
-"""Stands in notes where a wire would be named."""
+"""Used in notes in place of the name of an API."""
 _NAME_RULE = NameRule(r"\w\-", 64, "A-Za-z_")
 
 
 class OfferedTools:
-    """The tools that the model may call. Freeform tools take an object with one text here."""
+    """The tools that the model may call. Here, freeform tools take an object with one string."""
 
     def __init__(self, request: Request) -> None:
         choice = request.tool_choice

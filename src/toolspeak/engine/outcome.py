@@ -68,7 +68,7 @@ _REJECTION_OUTCOMES: dict[str, OutcomeKind] = {
     "truncated": "truncated-call",
 }
 """The outcomes of rejected blocks that were meant as calls. Other rejections are examples, echoes
-and the like. The first kind that a reply has is its outcome."""
+and the like. The first of these codes that occurs in a reply determines its outcome."""
 _COMPARED_CHARACTERS = 60
 _BODY_START = re.compile(r"[>\])=]\s*[{\[<\"]")
 """The start of a call's body after its opening marker."""
@@ -79,7 +79,7 @@ class Outcome(Struct, frozen=True):
 
     kind: OutcomeKind
     rejected: tuple[Rejection, ...] = ()
-    """The rejected blocks that led to it; beside valid calls, the calls that were not made."""
+    """The rejected blocks that led to it; beside valid calls, those that were meant as calls."""
 
 
 def classify_reply(
@@ -95,7 +95,7 @@ def classify_reply(
     if reply.stop_reason == "refusal":
         return Outcome("refusal")
     if any(not isinstance(part, (Text, Reasoning)) for part in reply.parts):
-        # Images, and what an API does by itself: hosted tools count as calls.
+        # An image, or an item of a hosted tool: what a hosted tool does counts as a call.
         return Outcome("calls" if offered.has_hosted_tools else "answer")
     if offered.allowed:
         if outcome := _classify_blocks(reply, offered.allowed):
@@ -119,7 +119,8 @@ def _classify_blocks(reply: Reply, tools: Sequence[Tool]) -> Outcome | None:
 
 
 def _is_complete_without_text(reply: Reply) -> bool:
-    """Return True if reasoning is all of the reply, or something that could not be decoded."""
+    """Return True if a reply without text is not a fault: it has reasoning, was cut off or
+    filtered, or contains something that could not be decoded."""
     if reply.reasoning.strip() or reply.stop_reason in ("length", "filter"):
         return True
     return any(note.code == "unsupported" for note in reply.notes)

@@ -67,7 +67,7 @@ _CALL_OUTCOMES = frozenset[OutcomeKind]({"calls", "repeated-call"})
 
 
 class Pipeline:
-    """Serves one request by the first of several models that can."""
+    """Serves one request with the first of several models that can serve it."""
 
     def __init__(
         self, request: Request, profiles: Sequence[ModelProfile], *, is_streaming: bool
@@ -299,7 +299,7 @@ class Pipeline:
         return self._end([*rest, self._holdback.finish_event])
 
     def _unwrap_format(self, events: list[Event]) -> list[Event]:
-        """Take an answer out of its code fence, where a response format was requested."""
+        """Take an answer out of its code fence if a response format was requested."""
         wanted = self.recovery.request.response_format if self.recovery.request.tools else None
         if wanted is None:
             return events
@@ -319,7 +319,7 @@ class Pipeline:
         return [*rest, *self.notes, finish]
 
     def fold_reply(self, events: list[Event]) -> Reply:
-        """Fold the events of the final reply: mostly the last reply, which is known already."""
+        """Fold the events of the final reply. Usually that is the last reply, already folded."""
         return self.reply if events == self._reply_events else fold(events)
 
     # What the request has shown about the model.

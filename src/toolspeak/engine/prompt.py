@@ -58,8 +58,8 @@ from .roles import (
 )
 
 COMPACT_FROM = 1_000
-"""Tokens of a full tool list from which `compact="auto"` writes the short one: weak models get lost
-in long prompts."""
+"""The tokens of a full tool list above which `compact="auto"` writes the short one: weak models get
+lost in long prompts."""
 _CONTEXT_SHARE = 8
 """A full tool list may take one eighth of a known context."""
 _CHARACTERS_PER_TOKEN = 4
@@ -234,7 +234,7 @@ class PromptWriter:
         return merge_roles(turn for turn in self._write_sides(rest) if turn.parts)
 
     def _write_sides(self, messages: tuple[Message, ...]) -> Iterator[Message]:
-        """Write each run of messages of one side: results may come in several messages."""
+        """Write consecutive messages of one side as one: results may come in several messages."""
         call_ids: list[str] = []
         for is_assistant, run in groupby(messages, lambda message: message.role == "assistant"):
             turn = list(run)

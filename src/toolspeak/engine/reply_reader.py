@@ -63,7 +63,7 @@ class ReplyReader:
         self.decoded: list[Event] = []
         """The last chunk's events as the wire decoded them, before calls are extracted."""
         self.frame_count = 0
-        """Frames received so far; comments and white space are none."""
+        """Frames received so far; comments and white space are not counted."""
         self.is_complete = False
         """The reply is complete, even if its stream has not ended."""
 
@@ -101,7 +101,7 @@ class ReplyReader:
         return self._extractor.feed(events)
 
     def take_forwarded(self) -> bytes:
-        """Return the frames since the last call that are forwarded to the client."""
+        """Return the frames to forward to the client, and forget them."""
         frames, self._decoder.forwarded = self._decoder.forwarded, []
         return b"".join(frames)
 
@@ -259,7 +259,7 @@ class CallExtractor:
         if (resolved := resolution.call) is None:
             return list(resolution.notes)
         if resolved.name != written.name or resolved.arguments != call.arguments:
-            text = ""  # The arguments' text is no longer what the call says.
+            text = ""  # The text of the arguments no longer matches the call.
         return [*resolution.notes, *self._accept(self._tools.to_client_call(resolved), text)]
 
     def _handle_rejected(self, event: CallRejected) -> list[Event]:

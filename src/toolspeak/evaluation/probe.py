@@ -73,7 +73,7 @@ class ProbeReport(Recommendation, frozen=True, kw_only=True):
     requests: int
     seconds: float
     shared: bool = False
-    """Gateways that share the store use the mode for the next hour."""
+    """Gateways with the same store use the mode for the next hour."""
 
 
 async def probe_model(

@@ -118,7 +118,7 @@ def describe_caveats(
         yield f"{mode}: {count_questions(count)} failed, counted as wrong: {error}"
     if len(failures) > _MAX_FAILURES:
         rest = len(failures) - _MAX_FAILURES
-        yield f"… and {rest} more kinds of failures; see the file of answers"
+        yield f"… and {rest} more kinds of failures; see the answers file"
 
 
 def count_questions(count: int) -> str:

@@ -23,7 +23,7 @@ _PUBLIC_PATHS = frozenset({"/health", "/ready"})
 """Paths that need no key: they reveal nothing."""
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
 _CROSS_ORIGIN = frozenset({"cross-site", "same-site"})
-"""Values of `sec-fetch-site` for requests of other pages."""
+"""Values of `sec-fetch-site` for requests from other pages."""
 _MAX_QUOTED = 100
 
 

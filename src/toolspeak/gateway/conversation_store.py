@@ -3,8 +3,8 @@
 - Responses: `previous_response_id`, and GET by id. The conversation up to a response is stored for
   the client with the same key.
 - Tools: some clients send their tools only once. A later turn that brings tool results gets the
-  tools of the turn before. A turn without tools on purpose (`[]`, a title, a choice of none) stays
-  without.
+  tools of the turn before. A request that deliberately has no tools (`[]`, a request for a title,
+  the tool choice `none`) gets none.
 
 All of it is kept for a day, and found only with the key of the client that made it.
 """
@@ -250,7 +250,8 @@ def _has_unique_id(call: ToolCall) -> bool:
 
 @memoize_by_identity
 def _encode_tools(tools: tuple[Tool, ...]) -> tuple[str, bytes | None]:
-    """Return the address and the bytes under which tools are stored; None if they cannot be."""
+    """Return the address under which tools are stored, and their bytes; None for the bytes if the
+    tools cannot be encoded."""
     try:
         data = msgspec.json.encode(tools)
     except _ENCODING_ERRORS:

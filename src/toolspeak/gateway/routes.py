@@ -32,7 +32,7 @@ Handler = Callable[["RequestContext", "re.Match[str]"], Awaitable[None]]
 RouteRow = tuple[str, str, Handler]
 """Methods separated by `|`, a pattern for the path, and the handler."""
 _BYTES_PER_TOKEN = 3.6
-"""The average of text, code and JSON. An estimate should rather be too high."""
+"""For text, code and JSON, on average. A high estimate is safer than a low one."""
 _TOKENS_PER_MESSAGE = 4
 _COUNTING_PATHS = {"anthropic": "/v1/messages/count_tokens", "gemini": "/{path}:countTokens"}
 

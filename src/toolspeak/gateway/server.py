@@ -182,7 +182,7 @@ class GatewayRunner(ABC):
         return config
 
     def _find_own_urls(self, config: Config) -> Iterator[ConfigProblem]:
-        """Yield upstreams that are this gateway, by whatever name of this machine."""
+        """Yield upstreams that are this gateway, under any name or address of this machine."""
         for name, upstream in config.upstreams.items():
             url = urlsplit(upstream.base_url)
             if (url.port or 80) == self._port and self._is_reached_by(url.hostname or ""):

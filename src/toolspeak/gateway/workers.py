@@ -31,7 +31,7 @@ log = logging.getLogger("toolspeak.gateway")
 _FIRST_PAUSE = 0.5
 _MAX_PAUSE = 15.0
 _STABLE_SECONDS = 60
-"""A worker that ran for so long did not die for the same reason as the one before it."""
+"""A worker that ran for this long did not die for the same reason as the one before it."""
 _POLL_SECONDS = 0.25
 _GRACE_SECONDS = 15.0
 _MAX_LINE = 2**26

@@ -24,7 +24,7 @@ from ..types import Request
 _ESCAPE_CHARACTERS = range(0xF5C0, 0x110000)
 """Private-use characters first, then all that follow."""
 _ORDINARY = ("word", "bracket")
-"""Positions of markers that ordinary text holds too."""
+"""Values of `Marker.position`: markers with these also occur in ordinary text."""
 _MIN_MARKER = 4
 _COMMON_TOKENS = ("<s>", "</s>", "[INST]", "[/INST]", "<|endoftext|>", "<|im_start|>", "<|im_end|>")
 

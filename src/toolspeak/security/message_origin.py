@@ -18,10 +18,10 @@ from ..errors import UsageError
 from ..types import Document, Message, Part, Text, ToolResult
 
 GENERATED_KEY = "~by"
-"""A key in a message's `extra`: Toolspeak generated the message, which is neither side's."""
+"""A key in a message's `extra`: Toolspeak wrote the message, not the user or the model."""
 
 _ROLES_AFTER_REPLY = frozenset({"user", "system", "developer"})
-"""Between a model's reply and the user's turn, these roles may speak."""
+"""Messages of these roles may stand between a model's reply and the user's turn."""
 _TEXT_TYPES = frozenset({None, "text", "input_text", "output_text"})
 _MEDIA_TYPES = frozenset({"image", "image_url", "input_image", "input_audio", "audio", "video"})
 _RESULT_KEYS = {"functionResponse", "function_response"}

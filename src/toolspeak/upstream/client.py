@@ -351,7 +351,7 @@ class UpstreamResponse:
     # Errors.
 
     async def read_error(self) -> UpstreamError:
-        """Return the error that a response with another status than 2xx describes."""
+        """Return the error that a response with a status other than 2xx describes."""
         body = await self._read_error_body()
         status = self.status if 400 <= self.status < 600 else 502
         if self.status < 400:

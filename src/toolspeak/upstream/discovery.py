@@ -1,7 +1,7 @@
 """The models of this machine: servers that listen on their usual ports, and the embedded model.
 
-Servers are asked for their lists of models. Other gateways of this kind are left out: a gateway
-gains nothing by calling itself.
+Servers are asked for their lists of models. Toolspeak gateways are left out: a gateway gains
+nothing by calling itself or another one.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ async def list_models(
 ) -> tuple[str, ...] | None:
     """Return the models that a server lists, or None if it has no list.
 
-    `is_other` gives None for gateways of this kind, too.
+    With `is_other`, the result is None for a Toolspeak gateway, too.
     """
     try:
         with await upstreams.request(endpoint, path) as response:

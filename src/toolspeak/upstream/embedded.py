@@ -43,7 +43,7 @@ _LOAD_SECONDS = 120
 _GRACE_SECONDS = 5
 _FIRST_PAUSE, _MAX_PAUSE = 0.5, 30.0
 _STABLE_SECONDS = 60
-"""A process that ran for so long did not fail for the same reason as the one before it."""
+"""A process that ran for this long did not fail for the same reason as the one before it."""
 _TAIL_BYTES, _TAIL_LINES = 16_384, 20
 
 

@@ -9,11 +9,11 @@ _LEARNED_SECONDS = 3600.0
 _OBSERVED_CALLS = 10
 """How many of a model's last calls are remembered as text calls or native calls."""
 _MAX_TEXT_CALLS = 3
-"""Text calls among the last ones from which a native model is given its tools in the prompt."""
+"""With this many text calls among the last ones, a native model gets its tools in the prompt."""
 
 
 class LearnedModes:
-    """Remembers for an hour which mode works for a model, so that not each request learns it."""
+    """Remembers for an hour which mode works for a model."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -214,12 +214,12 @@ class ModelCall:
         wire, reply = attempt.wire, pipeline.reply
         if wire.name != self.request.wire or rest != pipeline.reader.decoded:
             return False
-        # A note tells of anything that was repaired.
+        # Everything that was repaired has a note.
         return not reply.notes and wire.can_forward(value, reply)
 
     def _may_forward_reply(self, attempt: Attempt) -> bool:
         """Return True if the reply can be forwarded: neither the attempt nor the client's request
-        involves tools. Only the attempt may lack them, if it reformats an answer."""
+        involves tools. An attempt that reformats an answer has no tools even if the request has."""
         return attempt.is_forwardable and not involves_tools(self.request)
 
     async def _receive_stream(
@@ -325,8 +325,7 @@ def _move_profile(profile: ModelProfile, endpoint: Endpoint) -> ModelProfile:
 class HoldbackTimer:
     """Measures for how long the content of a stream is held back.
 
-    Released events are not compared with received ones: where a chunk is released only in part,
-    the rest counts from the next chunk on.
+    If only part of a chunk is released, the wait of the rest is measured from the next chunk on.
     """
 
     def __init__(self, reader: ReplyReader, record: RequestRecord) -> None:
@@ -346,7 +345,7 @@ class HoldbackTimer:
 
 
 class Stopwatch:
-    """Adds up the time that is spent inside of its `with` blocks."""
+    """Adds up the time that is spent inside its `with` blocks."""
 
     def __init__(self) -> None:
         self._total = 0.0

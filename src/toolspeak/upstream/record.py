@@ -50,7 +50,7 @@ def memory_size(chunks: list[bytes]) -> int:
 class StreamCapture(Struct, array_like=True, gc=False):
     """A stream in one direction, chunk by chunk, with times.
 
-    There are many chunks and none may cost anything, so `entries` is a plain list to which callers
+    There are many chunks and each must be cheap, so `entries` is a plain list to which callers
     append directly. Nothing in it refers back to it, so the garbage collector can ignore it.
     """
 
@@ -133,7 +133,7 @@ class RequestCapture(StreamCapture, gc=False):
 
 
 class AttemptRecord(Struct, array_like=True):
-    """One attempt at an upstream, and its result. Times are those of `perf_counter`."""
+    """One attempt, and its result. Times are those of `perf_counter`."""
 
     server: UpstreamServer
     plan: Plan

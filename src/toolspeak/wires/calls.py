@@ -98,7 +98,7 @@ class CallHistory:
         """Return the id and name of the call that a result answers.
 
         That is the call with this id, or else the first one without a result, by `name` if
-        possible. Where ids are loose, an unknown id counts as none.
+        possible. With `is_loose`, an unknown id counts as missing.
         """
         if not identity or (is_loose and identity not in self._names):
             identity = self._find_unanswered(name) or identity or self.new_id()

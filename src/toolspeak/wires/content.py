@@ -72,7 +72,7 @@ def describe_part(part: Part) -> str:
 
 
 def as_plain_text(parts: Sequence[Part]) -> str | None:
-    """Return the text of parts that are one plain text or none; None for anything else."""
+    """Return the text if it is the only part, and plain; "" for no parts; otherwise None."""
     if len(parts) > 1:
         return None
     for part in parts:
@@ -84,7 +84,7 @@ def as_plain_text(parts: Sequence[Part]) -> str | None:
 
 
 def as_result_content(parts: Iterable[Part]) -> str | tuple[ContentPart, ...]:
-    """Return the content of a result: as text where it is nothing else."""
+    """Return the content of a result: a string if it is only text."""
     content = tuple(part for part in parts if isinstance(part, (Text, Image, Document, Other)))
     match content:
         case ():

@@ -160,7 +160,7 @@ class LossLog:
     def __init__(self, wire: str, origin: str) -> None:
         self.wire = wire
         self.is_same_wire = wire == origin
-        """The request came by this very API, so every `extra` is sent along."""
+        """The request came through this very API, so every `extra` is sent along."""
         self._notes: dict[tuple[str, str], tuple[str, int]] = {}
 
     @property
@@ -273,7 +273,7 @@ class RequestEncoder:
 
     def encode_sampling(self, supported: Container[str], extensions: Container[str] = ()) -> Json:
         """Return the supported sampling settings; `extensions` are only sent back to the API that
-        they came by."""
+        they came from."""
         settings: Json = {}
         for key, value in self.request.sampling.items():
             if key in supported or (self.is_same_wire and key in extensions):

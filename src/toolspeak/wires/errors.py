@@ -93,7 +93,7 @@ def classify_failure(
 
 
 def decode_failure(status: int, body: Any) -> Failure:
-    """Decode the body of an error in the shared format, or one that is merely a text."""
+    """Decode the body of an error: in the shared format, or plain text."""
     error = body.get("error", body) if isinstance(body, dict) else body
     if not isinstance(error, dict):
         return classify_failure(status, str(error or ""))

@@ -262,7 +262,7 @@ def encode_json(value: Any) -> bytes:
 
 
 def encode_line(value: Any) -> bytes:
-    """Return a value as JSON on one line, also for clients that split lines at Unicode's ends."""
+    """Return a value as JSON on one line, even for clients that split at Unicode line breaks."""
     data = encode_json(value)
     if not data.isascii():
         for end, escaped in _LINE_ENDS.items():

@@ -32,12 +32,12 @@ def get_wire(name: str) -> Wire:
 
 
 class Route(Struct, frozen=True):
-    """The facts about a request that its path tells."""
+    """What the path of a request says about it."""
 
     wire: str
     model: str = ""
     stream: bool | None = None
-    """None if the body tells."""
+    """None if the body says it."""
     is_array: bool = False
     """The stream is one JSON array."""
     implied_fields: dict[str, str] = {}

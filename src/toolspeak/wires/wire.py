@@ -135,8 +135,8 @@ class Wire(Struct, frozen=True, kw_only=True):
     can_forward: Callable[[Any, Reply], bool] = lambda value, reply: False
     """Returns True if the upstream's reply can be forwarded unchanged."""
     set_context_window: Callable[[Json, int], Json] | None = None
-    """Ask in a request for a context window of so many tokens, where the upstream would truncate a
-    longer prompt silently."""
+    """Add a context window of that many tokens to a request; only for APIs whose servers truncate
+    longer prompts silently."""
     streamed_failures: frozenset[FailureKind] = frozenset()
     """Failures that clients of a stream look for only in the stream, not in the HTTP status."""
 
@@ -198,7 +198,7 @@ def _is_mixed(parts: tuple[Part, ...]) -> bool:
 
 
 def _find_foreign_fields(reply: Reply) -> Iterator[tuple[str, str]]:
-    """Yield what only the API supports that the reply came by."""
+    """Yield the fields that only the API of the reply supports."""
     for part in reply.parts:
         if isinstance(part, Other):
             yield f"the part type `{part_type(part)}`", "$.parts"

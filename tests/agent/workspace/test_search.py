@@ -239,5 +239,5 @@ def test_many_matches_are_limited(folder: Path, workspace: Workspace) -> None:
 
 
 def test_empty_or_multiline_pattern_is_refused(workspace: Workspace) -> None:
-    assert "Expected a text" in get_error(lambda: workspace.search(""))
+    assert "Expected text" in get_error(lambda: workspace.search(""))
     assert "must not contain a line break" in get_error(lambda: workspace.search("two\nlines"))

@@ -4,7 +4,7 @@
     my server, read/file        -> my_server__read_file
 
 A tool's name is one that every model API accepts, and no two tools share one. A server that dies is
-reconnected when it is next needed. Until then its tools stay listed, and a call of one reports the
+reconnected when it is next needed. Until then its tools stay listed, and a call to one reports the
 problem: the agent continues without the server.
 """
 

@@ -66,7 +66,7 @@ def load_servers(
 ) -> tuple[McpServer, ...]:
     """Return the servers that a file lists, except disabled ones.
 
-    `options` of `McpServer` hold for all servers; an entry may set its own `required` and
+    `options` of `McpServer` apply to all servers; an entry may set its own `required` and
     `trustHints`. `${NAME}` and `${NAME:-default}` are read from the environment. A `ConfigError`
     lists all problems at once, each with its path."""
     document = ConfigDocument(str(path), _read_json(Path(path)))

@@ -170,7 +170,7 @@ class McpSession:
                     try:
                         await self._ended.wait()
                     finally:
-                        # Calls that fail because of the end must see it.
+                        # Set before calls are cancelled, so that they can tell why they fail.
                         self._ended.set()
                         group.cancel_scope.cancel()
         except Exception as problem:

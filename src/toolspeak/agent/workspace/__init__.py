@@ -3,7 +3,7 @@
 workspace_tools("~/project")                              read_file, list_files, search
 workspace_tools("~/project", writes=True, shell=True)     also edit_file and shell
 
-`docs/workspace.md` lists what they protect against, and what not.
+`docs/workspace.md` lists what they protect against, and what they do not.
 """
 
 from .folder import WorkspaceError

@@ -67,7 +67,7 @@ class FileWalk:
         self._binary_count = 0
 
     def has_time(self) -> bool:
-        """Return False from the deadline on. Long work between two entries should ask too."""
+        """Return False from the deadline on. Long work on one entry must check it too."""
         return monotonic() <= self._deadline
 
     def __iter__(self) -> Iterator[FileEntry]:
@@ -199,7 +199,7 @@ def _compile_regex(pattern: str) -> Matcher | None:
 def search_files(folder: ConfinedFolder, pattern: str, path: str, glob: str | None) -> str:
     """Return the lines that match a pattern, as `path:line number: text`."""
     if not pattern:
-        raise WorkspaceError("Expected a text to search for - at `$.pattern`")
+        raise WorkspaceError("Expected text to search for - at `$.pattern`")
     if "\n" in pattern:
         raise WorkspaceError(
             "`pattern` must not contain a line break: each line is searched separately."

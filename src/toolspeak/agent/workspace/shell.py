@@ -27,7 +27,7 @@ from .folder import WorkspaceError
 HEAD_SIZE, TAIL_SIZE = 8_000, 16_000
 """Bytes of output to keep. The end matters more: errors are there."""
 _MARK = "TOOLSPEAK_COMMAND"
-"""Prefix of marks. Each command has another variable, since a command may run another agent."""
+"""Prefix of marks. Each command gets a variable of its own: a command may run another agent."""
 _KILL_ROUNDS = 5
 _READ_SIZE = 1 << 16
 _POLL_SECONDS = 0.02
@@ -38,8 +38,8 @@ _SECRET_NAME = re.compile(
     r"|auth(?!or(?:_|$))|(?:^|_)(?:pass|pat|creds?)(?:_|$)|.pwd$",
     re.IGNORECASE,
 )
-"""Names of secrets and of access to them (`SSH_AUTH_SOCK`), and rather too many: but neither
-`GIT_AUTHOR_NAME` nor `TOKENIZERS_PARALLELISM`."""
+"""Names of secrets, and of ways to get them (`SSH_AUTH_SOCK`). It matches too many names
+rather than too few, but neither `GIT_AUTHOR_NAME` nor `TOKENIZERS_PARALLELISM`."""
 _NOT_SECRET = frozenset({"OLDPWD"})
 
 

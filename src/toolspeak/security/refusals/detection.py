@@ -123,7 +123,7 @@ def _lacks_input(claim: Claim) -> bool:
 
 
 def _denies_all_tools(signals: set[str]) -> bool:
-    """Return True if there are said to be no tools, not that one did not help."""
+    """Return True if the claim is that there are no tools, not that one did not help."""
     return "self" in signals or (
         "capability" in signals and not signals.isdisjoint({"live", "web"})
     )

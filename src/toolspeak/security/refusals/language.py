@@ -34,7 +34,7 @@ WordMatches = list[tuple[int, str]]
 
 
 class WordList(frozenset[str]):
-    """Words, which a file separates by commas; a space for `$` ends a whole word."""
+    """The words of one list. The `$` at the end of a whole word has become a space."""
 
 
 class Vocabulary:

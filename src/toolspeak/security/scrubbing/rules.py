@@ -190,7 +190,7 @@ def is_placeholder(value: str) -> bool:
 
 
 def is_random(value: str) -> bool:
-    """Return True if the value looks like no word and no name."""
+    """Return True if the value looks like neither a word nor a name."""
     if len(value) < MIN_LENGTH or (is_identifier(value) and not _has_mixed_case(value)):
         return False
     has_letters = any(map(str.isalpha, value))

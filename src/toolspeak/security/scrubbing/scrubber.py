@@ -11,7 +11,7 @@ The algorithm, in time linear in the text:
 2. Each candidate's rule looks at a window of the text and yields the spans that are secrets. If
    the window is not complete, the scrubber returns the text before it and waits.
 3. Found spans are pending until all candidates before them are examined, because a cue may find a
-   secret far behind it. Then a placeholder replaces each, in the order of the text.
+   secret far after it. Then a placeholder replaces each, in the order of the text.
 4. A secret that is longer than its window is open: its characters are dropped as they arrive.
 
 The result does not depend on the chunks. Only text that may belong to a secret is held back, and

@@ -54,7 +54,7 @@ class Span(Struct, frozen=True):
     escape_levels: int = 0
     """The number of times the value was escaped."""
     read_more: ReadMore | None = None
-    """Set if the secret may continue behind the window."""
+    """Set if the secret may continue beyond the window."""
 
 
 class Window(Struct, frozen=True):

@@ -195,7 +195,7 @@ def _decode_thinking(fields: Fields) -> Thinking:
 
 
 def set_context_window(body: Json, tokens: int) -> Json:
-    """Return the request with a context window of so many tokens, unless it sets one."""
+    """Return the request with a context window of this size, unless it sets one."""
     return body | {"options": {"num_ctx": tokens, **body.get("options", {})}}
 
 
@@ -235,7 +235,7 @@ class OllamaRequestEncoder(RequestEncoder):
 
     def _encode_messages(self, messages: tuple[Message, ...]) -> Iterator[Json]:
         """Encode messages. All that follows an assistant's calls is one turn, unless the request
-        came by this API."""
+        came through this API."""
         located = [(message, f"$.messages[{index}]") for index, message in enumerate(messages)]
         for is_own, run in groupby(located, lambda pair: pair[0].role == "assistant"):
             if is_own or self.is_same_wire or not self._call_names:
@@ -463,7 +463,7 @@ def decode_call(item: Any, path: str) -> tuple[str, str, Any, Json]:
 
 
 def encode_call(call: ToolCall, name: str, extra: Json | None) -> Json:
-    """Encode a call; with its `extra` if it came by this very API."""
+    """Encode a call; with its `extra` if it came through this very API."""
     function = {"name": name, "arguments": call.arguments}
     if extra is None:
         return {"function": function}

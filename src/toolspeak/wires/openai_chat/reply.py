@@ -453,8 +453,8 @@ def _encode_usage(usage: Usage | None, is_same_wire: bool) -> Json:
 
 
 def is_frame_wanted(chunk: Any, request: Request) -> bool:
-    """Return True if a chunk is anything but the final usage, which only clients understand that
-    asked for it: others take it for a chunk without a choice."""
+    """Return True if a chunk is anything but the final usage, which only clients that asked
+    for it understand: others take it for a chunk without a choice."""
     is_usage = isinstance(chunk, dict) and not chunk.get("choices") and bool(chunk.get("usage"))
     return not is_usage or _wants_usage(request)
 

@@ -35,7 +35,7 @@ _OWN_FIELDS = (
 
 
 class _ItemState(Struct, eq=False):
-    """An item of the output, and which of it has been decoded."""
+    """An item of the output, and what has been decoded of it."""
 
     kind: str
     id: str

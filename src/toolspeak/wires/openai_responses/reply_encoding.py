@@ -93,7 +93,7 @@ class ResponsesStreamEncoder:
         self._event_count = 0
         self._head: Json = {}
         self._is_same_wire = False
-        """The reply came by this very API, so every `extra` is sent along."""
+        """The reply came through this very API, so every `extra` is sent along."""
         self._has_refusal = False
         self._usage: Usage | None = None
         self._open: OutputItem | None = None
@@ -191,7 +191,7 @@ class ResponsesStreamEncoder:
 
     def _find_incomplete_reason(self, event: Finish) -> str | None:
         """Return why the response is incomplete, or None if it is complete. A refusal with a text
-        is; any other can only be expressed as filtered."""
+        is complete; any other can only be expressed as filtered."""
         if event.stop_reason == "pause" and event.raw_stop_reason in INCOMPLETE_REASONS:
             return event.raw_stop_reason
         if event.stop_reason == "refusal" and not self._has_refusal:

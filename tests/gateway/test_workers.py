@@ -101,7 +101,7 @@ def shared_gateway(
     redis: Redis,
     model: ScriptedServer,
 ) -> Iterator[GatewayProcess]:
-    """Two workers that share a Redis or the supervisor's store, for tests that do not stop them."""
+    """Two workers that share a Redis or a temporary file, for tests that do not stop them."""
     store = redis.url if request.param == "redis" else "memory"
     with serve(tmp_path_factory.mktemp("shared"), model, store) as gateway:
         yield gateway
@@ -292,9 +292,13 @@ def test_counts_during_an_outage_of_the_store_are_published_later(tmp_path: Path
         gateway.metrics.increment(*note)
         await gateway.close()
         async with open_plain_client(redis.url) as client:
-            assert await client.hgetall("toolspeak:metrics") == {
-                b'toolspeak_notes_total{code="odd"}': b"2"
-            }
+            sums = await client.hgetall("toolspeak:metrics")
+        failed = sums.pop(b'toolspeak_store_problems_total{kind="failed"}')
+        assert int(failed) >= 1
+        assert sums == {
+            b'toolspeak_notes_total{code="odd"}': b"2",
+            b'toolspeak_store_problems_total{kind="outage"}': b"1",
+        }
 
     try:
         asyncio.run(run())
@@ -315,6 +319,50 @@ def test_worker_that_is_killed_is_replaced(gateway: GatewayProcess) -> None:
     assert second in workers_of(gateway)
     for _ in each_worker(gateway):
         assert read_text(ask(gateway.url)) == "There are 0 tools."
+
+
+def test_stored_response_outlives_the_worker_that_stored_it(gateway: GatewayProcess) -> None:
+    first = wait_for_workers(gateway)
+    identity = ask(gateway.url, "/v1/responses", {"model": "m", "input": "Hi"}).json()["id"]
+    for worker in first:
+        os.kill(worker, signal.SIGKILL)
+        wait_until(lambda: len(workers_of(gateway)) == 2 and worker not in workers_of(gateway))  # noqa: B023
+    body = {"model": "m", "input": "And?", "previous_response_id": identity}
+    for _ in each_worker(gateway):
+        assert ask(gateway.url, "/v1/responses", body).status_code == 200
+    assert "the store" not in gateway.log
+
+
+def list_files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_temporary_file_of_workers_is_deleted_when_they_stop(
+    tmp_path: Path, model: ScriptedServer
+) -> None:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    (tmp_path / "toolspeak.toml").write_text(format_settings(model.url))
+    with start_gateway(tmp_path, *WORKERS, TMPDIR=str(folder)) as gateway:
+        for _ in each_worker(gateway):
+            ask(gateway.url, "/v1/responses", {"model": "m", "input": "Hi"})
+        assert any(name.endswith("/store.sqlite") for name in list_files(folder))
+        gateway.send(signal.SIGTERM)
+        assert gateway.wait_for_exit() == 0
+        assert gateway.log == ""
+    assert list_files(folder) == set()
+
+
+def test_response_in_a_file_outlives_the_gateway(tmp_path: Path, model: ScriptedServer) -> None:
+    store = f"sqlite:{tmp_path / 'store.db'}"
+    with serve(tmp_path, model, store) as gateway:
+        identity = ask(gateway.url, "/v1/responses", {"model": "m", "input": "Hi"}).json()["id"]
+        gateway.send(signal.SIGKILL)
+    with serve(tmp_path, model, store) as gateway:
+        for _ in each_worker(gateway):
+            url = f"{gateway.url}/v1/responses/{identity}"
+            assert HTTP.get(url, headers={"connection": "close"}).json()["id"] == identity
+        assert gateway.log == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

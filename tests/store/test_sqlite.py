@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -223,7 +223,7 @@ def test_locked_file_fails_writes_until_it_is_unlocked(
 
 
 @contextmanager
-def limit_file_size(size: int) -> Iterator[None]:
+def limit_file_size(size: int) -> Generator[None, None, None]:
     """Let writes to files beyond this size fail, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))

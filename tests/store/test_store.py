@@ -664,6 +664,76 @@ def test_killed_server_is_skipped_until_it_is_back(
 
 
 @needs_redis
+def test_outage_is_logged_when_it_starts_and_when_it_ends(
+    start_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_server()
+    clock = Clock()
+    problems: list[str] = []
+
+    async def test(store: Store) -> None:
+        store.on_problem = problems.append
+        await run_every_operation(store)
+        server.kill()
+        for _ in range(3):
+            await run_every_operation(store)
+            clock.time += 1
+        assert not store.is_available
+        server.start()
+        await run_every_operation(store)
+        assert store.is_available
+
+    run(test, redis_store(server.url, clock))
+    start, end = (one.getMessage() for one in caplog.records if one.name == "toolspeak.store")
+    assert start.startswith("the store is unavailable: Error")
+    assert start.endswith("; requests are served without stored data")
+    assert end == "the store is available again after 3 s"
+    assert Counter(problems) == {"outage": 1, "failed": 3}
+
+
+@needs_redis
+def test_full_redis_fails_writes_and_is_still_read(
+    start_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_server("--maxmemory", "3mb")
+
+    async def test(store: Store) -> None:
+        await store.put("a", b"1", 60)
+        for _ in range(3):
+            await store.put("b", bytes(3 * 2**20), 60)
+            assert "maxmemory" in str(store.last_error)
+            assert await store.get("a") == b"1"
+        assert not store.is_available
+        async with open_plain_client(server.url) as client:
+            await client.config_set("maxmemory", "30mb")
+        await store.put("b", bytes(3 * 2**20), 60)
+        assert store.is_available
+
+    run(test, redis_store(server.url))
+    assert len([one for one in caplog.records if one.name == "toolspeak.store"]) == 2
+
+
+@needs_redis
+def test_redis_with_the_documented_settings_stays_within_its_limit(
+    start_server: Callable[..., Server],
+) -> None:
+    server = start_server("--maxmemory", "20mb", "--maxmemory-policy", "volatile-lru")
+
+    async def test(store: Store) -> None:
+        await store.increment("metrics", {"n": 1})
+        for number in range(40):
+            await store.put(f"{number}", bytes(2**20), 60)
+            assert store.last_error is None
+        assert await store.get("39") == bytes(2**20)
+        assert await store.get("0") is None
+        assert await store.read_counters("metrics") == {"n": 1.0}
+        async with open_plain_client(server.url) as client:
+            assert (await client.info("memory"))["used_memory"] <= 21 * 2**20
+
+    run(test, redis_store(server.url))
+
+
+@needs_redis
 def test_successful_ping_ends_the_pause(start_server: Callable[..., Server]) -> None:
     server = start_server()
 

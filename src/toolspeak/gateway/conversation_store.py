@@ -211,7 +211,9 @@ def stores_response(request: Request) -> bool:
 def _continued_response(request: Request) -> str:
     """Return the id of the response that a request continues, or ""."""
     previous: Any = request.extra.get(_PREVIOUS) if request.wire == WIRE else None
-    return previous if isinstance(previous, str) else ""
+    if previous is not None and not isinstance(previous, str):
+        raise WireError("Expected a string", f"$.{_PREVIOUS}")
+    return previous or ""
 
 
 def _is_instruction(message: Message) -> bool:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Generator, Iterator
@@ -20,6 +21,7 @@ import pytest
 from tests.gateway.gateway_process import (
     CHAT_BODY,
     HTTP,
+    SERVE,
     GatewayProcess,
     PausingUpstream,
     StreamReader,
@@ -30,6 +32,7 @@ from tests.gateway.gateway_process import (
     is_open,
     list_children,
     list_descendants,
+    make_environment,
     read_command,
     read_cpu_seconds,
     read_state,
@@ -363,6 +366,15 @@ def test_response_in_a_file_outlives_the_gateway(tmp_path: Path, model: Scripted
             url = f"{gateway.url}/v1/responses/{identity}"
             assert HTTP.get(url, headers={"connection": "close"}).json()["id"] == identity
         assert gateway.log == ""
+
+
+def test_store_that_no_worker_could_open_prevents_the_start(tmp_path: Path) -> None:
+    environment = make_environment(TOOLSPEAK_STORE=f"sqlite:{tmp_path}/missing/store.db")
+    command = [*SERVE, *WORKERS, "--port", "0"]
+    serve = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert serve.returncode != 0
+    assert f"the folder {tmp_path}/missing does not exist" in serve.stderr
+    assert "Traceback" not in serve.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

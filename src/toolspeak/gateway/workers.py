@@ -22,6 +22,7 @@ from msgspec import Struct, structs
 
 from ..config.settings import SQLITE_PREFIX, Config
 from ..observe.logs import configure_logging
+from ..store.base import open_store
 from ..store.sqlite import TemporaryDatabase
 from ..upstream.catalog import DiscoveredServer
 from .app import Gateway
@@ -57,6 +58,9 @@ class MultiProcessRunner(GatewayRunner):
         self._workers: set[Process] = set()
         self._state_line = b""
         self._database = TemporaryDatabase() if self.config.store == "memory" else None
+        if self._database is None:
+            # Raise here for a setting that no worker could use.
+            open_store(self.config.store)
 
     async def _serve(self) -> None:
         try:

@@ -23,7 +23,7 @@ from msgspec import Struct, structs
 from ..config.settings import SQLITE_PREFIX, Config
 from ..observe.logs import configure_logging
 from ..store.base import open_store
-from ..store.sqlite import TemporaryDatabase
+from ..store.temporary import TemporaryDatabase
 from ..upstream.catalog import DiscoveredServer
 from .app import Gateway
 from .server import GatewayRunner, GatewayServer, event_loop_factory, tune_garbage_collector

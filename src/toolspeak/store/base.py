@@ -5,7 +5,7 @@
     await store.get("greeting")  # b"hello", and None after a minute
 
 memory         this process                      entries.py
-sqlite:PATH    the processes of one machine      sqlite.py
+sqlite:PATH    the processes of one machine      sqlite.py, temporary.py
 redis://…      gateways on several machines      redis.py
 
 The gateway works without any of this data: a store may lose it at any time.

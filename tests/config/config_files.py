@@ -37,6 +37,10 @@ concurrent_requests = 5
 enabled = false
 requests = 6
 bytes = 7
+[store_limits]
+bytes = 8
+value_bytes = 9
+entries = 10
 [telemetry]
 otlp_endpoint = "http://name:hunter2hunter2@127.0.0.1:4318"
 include_content = true

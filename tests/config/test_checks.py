@@ -42,7 +42,7 @@ from toolspeak.config.settings import Config
             "[server]\nallowed_origins = ['a.org/x']",
             ["an origin", "`$.server.allowed_origins[0]`"],
         ),
-        ("store = 'sqlite://x'", ["`store` must be `memory`, redis://", "`$.store`"]),
+        ("store = 'sqlite://x'", ["`store` must be `memory`, sqlite:PATH", "`$.store`"]),
         ("gguf = '${NOPE}'", ["the variable NOPE is not set", "`$.gguf`"]),
         ("gguf = '${'", ["Expected `${VARIABLE}`; write `$${`", "`$.gguf`"]),
         ("gguf = '${A:-${}'", ["Expected `${VARIABLE}`"]),

@@ -25,6 +25,7 @@ from toolspeak.config.settings import (
     ModelLocation,
     ModelSettings,
     ServerSettings,
+    StoreLimits,
     TelemetrySettings,
     UpstreamSettings,
     find_model_or_default,
@@ -55,6 +56,7 @@ def test_read_config_with_every_field_sets_them_all() -> None:
         "server": ServerSettings,
         "limits": Limits,
         "inspector": InspectorSettings,
+        "store_limits": StoreLimits,
         "telemetry": TelemetrySettings,
     }
     for kind, table in (

@@ -29,6 +29,7 @@ from toolspeak.config.settings import (
     ModelLocation,
     ModelSettings,
     ServerSettings,
+    StoreLimits,
     TelemetrySettings,
     UpstreamSettings,
     find_model_or_default,
@@ -109,6 +110,7 @@ def test_docs_list_every_setting_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `([\w.]+)` \| (.*?) \|", DOCS, re.M))
     kinds = {"": Config, "server.": ServerSettings, "limits.": Limits}
     kinds |= {"inspector.": InspectorSettings, "telemetry.": TelemetrySettings}
+    kinds |= {"store_limits.": StoreLimits}
     kinds |= {"upstreams.NAME.": UpstreamSettings, "models.NAME.": ModelSettings}
     expected = {
         prefix + field.name: format_default(field)

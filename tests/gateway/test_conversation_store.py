@@ -18,6 +18,7 @@ from tests.store.test_store import (
     store,
 )
 from toolspeak import Message, Reply, Request, Text, Tool
+from toolspeak.config.settings import StoreLimits
 from toolspeak.gateway.conversation_store import DAY, ConversationStore
 from toolspeak.store.base import MemoryStore, Store
 from toolspeak.upstream.learned_modes import LearnedModes
@@ -224,7 +225,7 @@ def test_evicted_tools_are_not_found() -> None:
         await memory.remember_tools("key", "model", ["call_1"], (WEATHER, LARGE))
         assert await memory.find_tools("key", "model", ["call_1"]) is None
 
-    run(test, MemoryStore(100_000))
+    run(test, MemoryStore(StoreLimits(bytes=100_000)))
 
 
 @needs_redis

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Generator, Iterator
@@ -20,6 +21,7 @@ import pytest
 from tests.gateway.gateway_process import (
     CHAT_BODY,
     HTTP,
+    SERVE,
     GatewayProcess,
     PausingUpstream,
     StreamReader,
@@ -30,6 +32,7 @@ from tests.gateway.gateway_process import (
     is_open,
     list_children,
     list_descendants,
+    make_environment,
     read_command,
     read_cpu_seconds,
     read_state,
@@ -101,7 +104,7 @@ def shared_gateway(
     redis: Redis,
     model: ScriptedServer,
 ) -> Iterator[GatewayProcess]:
-    """Two workers that share a Redis or the supervisor's store, for tests that do not stop them."""
+    """Two workers that share a Redis or a temporary file, for tests that do not stop them."""
     store = redis.url if request.param == "redis" else "memory"
     with serve(tmp_path_factory.mktemp("shared"), model, store) as gateway:
         yield gateway
@@ -292,9 +295,13 @@ def test_counts_during_an_outage_of_the_store_are_published_later(tmp_path: Path
         gateway.metrics.increment(*note)
         await gateway.close()
         async with open_plain_client(redis.url) as client:
-            assert await client.hgetall("toolspeak:metrics") == {
-                b'toolspeak_notes_total{code="odd"}': b"2"
-            }
+            sums = await client.hgetall("toolspeak:metrics")
+        failed = sums.pop(b'toolspeak_store_problems_total{kind="failed"}')
+        assert int(failed) >= 1
+        assert sums == {
+            b'toolspeak_notes_total{code="odd"}': b"2",
+            b'toolspeak_store_problems_total{kind="outage"}': b"1",
+        }
 
     try:
         asyncio.run(run())
@@ -315,6 +322,59 @@ def test_worker_that_is_killed_is_replaced(gateway: GatewayProcess) -> None:
     assert second in workers_of(gateway)
     for _ in each_worker(gateway):
         assert read_text(ask(gateway.url)) == "There are 0 tools."
+
+
+def test_stored_response_outlives_the_worker_that_stored_it(gateway: GatewayProcess) -> None:
+    first = wait_for_workers(gateway)
+    identity = ask(gateway.url, "/v1/responses", {"model": "m", "input": "Hi"}).json()["id"]
+    for worker in first:
+        os.kill(worker, signal.SIGKILL)
+        wait_until(lambda: len(workers_of(gateway)) == 2 and worker not in workers_of(gateway))  # noqa: B023
+    body = {"model": "m", "input": "And?", "previous_response_id": identity}
+    for _ in each_worker(gateway):
+        assert ask(gateway.url, "/v1/responses", body).status_code == 200
+    assert "the store" not in gateway.log
+
+
+def list_files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_temporary_file_of_workers_is_deleted_when_they_stop(
+    tmp_path: Path, model: ScriptedServer
+) -> None:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    (tmp_path / "toolspeak.toml").write_text(format_settings(model.url))
+    with start_gateway(tmp_path, *WORKERS, TMPDIR=str(folder)) as gateway:
+        for _ in each_worker(gateway):
+            ask(gateway.url, "/v1/responses", {"model": "m", "input": "Hi"})
+        assert any(name.endswith("/store.sqlite") for name in list_files(folder))
+        gateway.send(signal.SIGTERM)
+        assert gateway.wait_for_exit() == 0
+        assert gateway.log == ""
+    assert list_files(folder) == set()
+
+
+def test_response_in_a_file_outlives_the_gateway(tmp_path: Path, model: ScriptedServer) -> None:
+    store = f"sqlite:{tmp_path / 'store.db'}"
+    with serve(tmp_path, model, store) as gateway:
+        identity = ask(gateway.url, "/v1/responses", {"model": "m", "input": "Hi"}).json()["id"]
+        gateway.send(signal.SIGKILL)
+    with serve(tmp_path, model, store) as gateway:
+        for _ in each_worker(gateway):
+            url = f"{gateway.url}/v1/responses/{identity}"
+            assert HTTP.get(url, headers={"connection": "close"}).json()["id"] == identity
+        assert gateway.log == ""
+
+
+def test_store_that_no_worker_could_open_prevents_the_start(tmp_path: Path) -> None:
+    environment = make_environment(TOOLSPEAK_STORE=f"sqlite:{tmp_path}/missing/store.db")
+    command = [*SERVE, *WORKERS, "--port", "0"]
+    serve = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert serve.returncode != 0
+    assert f"the folder {tmp_path}/missing does not exist" in serve.stderr
+    assert "Traceback" not in serve.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

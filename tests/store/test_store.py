@@ -21,17 +21,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolspeak.config.settings import StoreLimits
 from toolspeak.errors import UsageError
-from toolspeak.store import socket as store_socket
-from toolspeak.store.base import (
-    ENTRY_BYTES,
-    PART_BYTES,
-    MemoryStore,
-    Store,
-    finite_amounts,
-    open_store,
-)
-from toolspeak.store.socket import SocketStore, StoreServer
+from toolspeak.store.base import MemoryStore, Store, open_store
+from toolspeak.store.entries import ENTRY_BYTES, PART_BYTES, finite_amounts
+from toolspeak.store.sqlite import SqliteStore
 
 BINARY = shutil.which("redis-server")
 needs_package = pytest.mark.skipif(
@@ -127,7 +121,7 @@ def shared() -> Iterator[Server]:
 def redis_store(url: str, now: Callable[[], float] = time.monotonic) -> Store:
     from toolspeak.store.redis import RedisStore
 
-    return RedisStore(url, now)
+    return RedisStore(url, now=now)
 
 
 def open_plain_client(url: str) -> Any:
@@ -152,34 +146,21 @@ async def flush(url: str) -> None:
         await client.flushall()
 
 
-class HostedSocketStore(SocketStore):
-    """A store behind a socket, with the server that it connects to."""
-
-    def __init__(self) -> None:
-        self._server = StoreServer()
-        self._has_started = False
-        super().__init__(self._server.path)
-
-    async def _execute(self, *command: Any) -> Any:
-        if not self._has_started:
-            self._has_started = True
-            await self._server.start()
-        return await super()._execute(*command)
-
-    async def close(self) -> None:
-        await super().close()
-        await self._server.stop()
+LIMITS = StoreLimits(value_bytes=16 * 2**20)
 
 
-@pytest.fixture(params=["memory", "socket", pytest.param("redis", marks=REDIS_MARKS)])
-def store(request: pytest.FixtureRequest) -> Store:
-    if request.param == "memory":
-        return MemoryStore()
-    if request.param == "socket":
-        return HostedSocketStore()
-    url = request.getfixturevalue("shared").url
-    asyncio.run(flush(url))
-    return open_store(url)
+@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=REDIS_MARKS)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return open_store(make_setting(request, tmp_path), LIMITS)
+
+
+def make_setting(request: pytest.FixtureRequest, folder: Path) -> str:
+    """Return the setting for an empty store of the kind that a fixture is for."""
+    if request.param == "redis":
+        url = request.getfixturevalue("shared").url
+        asyncio.run(flush(url))
+        return url
+    return "memory" if request.param == "memory" else f"sqlite:{folder / 'store.db'}"
 
 
 # Operations in all stores.
@@ -319,6 +300,22 @@ async def ping_succeeds(store: Store) -> None:
     assert (store.last_error, store.error_count) == (None, 0)
 
 
+async def value_over_the_limit_is_not_stored(store: Store) -> None:
+    problems: list[str] = []
+    store.on_problem = problems.append
+    large = bytes(LIMITS.value_bytes + 1)
+    await store.put("a", b"old", 60)
+    await store.put_many({"a": large, "b": b"small"}, 60)
+    assert await store.get("a") is None, "the old value would be wrong"
+    assert await store.get("b") == b"small"
+    await store.push("c", b"1", max_items=9, seconds=60)
+    await store.push("c", large, max_items=9, seconds=60)
+    assert await store.list_items("c") == [b"1"]
+    assert problems == ["too-large"] * 2
+    await store.put("d", bytes(LIMITS.value_bytes), 60)
+    assert await store.get("d") == bytes(LIMITS.value_bytes)
+
+
 BEHAVIOURS = [
     value_is_returned,
     deleted_value_is_missing,
@@ -335,6 +332,7 @@ BEHAVIOURS = [
     large_value_is_returned,
     concurrent_operations_all_succeed,
     ping_succeeds,
+    value_over_the_limit_is_not_stored,
 ]
 
 
@@ -457,7 +455,14 @@ def test_memory_store_of_any_size_behaves_like_its_model(
             assert await getattr(store, name)(*arguments, **named) == expected
             assert store.size == model.size() <= max_bytes
 
-    run(compare, MemoryStore(max_bytes, clock))
+    run(compare, MemoryStore(StoreLimits(bytes=max_bytes), clock))
+
+
+async def compare_with_memory(store: Store, operations: list[Operation]) -> None:
+    memory = MemoryStore()
+    for name, arguments, named in operations:
+        expected = await getattr(memory, name)(*arguments, **named)
+        assert await getattr(store, name)(*arguments, **named) == expected, name
 
 
 @needs_redis
@@ -466,14 +471,16 @@ def test_memory_store_of_any_size_behaves_like_its_model(
 def test_redis_store_behaves_like_the_memory_store(
     shared: Server, operations: list[Operation]
 ) -> None:
-    async def compare(store: Store) -> None:
-        await flush(shared.url)
-        memory = MemoryStore()
-        for name, arguments, named in operations:
-            expected = await getattr(memory, name)(*arguments, **named)
-            assert await getattr(store, name)(*arguments, **named) == expected, name
+    asyncio.run(flush(shared.url))
+    run(lambda store: compare_with_memory(store, operations), open_store(shared.url))
 
-    run(compare, open_store(shared.url))
+
+@given(operations(st.just(60.0)))
+@settings(max_examples=60)
+def test_sqlite_store_behaves_like_the_memory_store(operations: list[Operation]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = SqliteStore(Path(folder) / "store.db")
+        run(lambda store: compare_with_memory(store, operations), store)
 
 
 # The bounds of the memory.
@@ -492,7 +499,7 @@ def test_full_memory_evicts_the_least_recently_used_entry() -> None:
         await store.put("d", make_value(1000), 60)
         assert [await store.get(key) is not None for key in "abcd"] == [True, False, True, True]
 
-    run(test, MemoryStore(3000))
+    run(test, MemoryStore(StoreLimits(bytes=3000)))
 
 
 def test_entry_larger_than_the_limit_is_dropped_and_evicts_nothing() -> None:
@@ -508,7 +515,7 @@ def test_entry_larger_than_the_limit_is_dropped_and_evicts_nothing() -> None:
         await store.put("e", make_value(3000), 60)
         assert await store.get("e") is not None
 
-    run(test, MemoryStore(3000))
+    run(test, MemoryStore(StoreLimits(bytes=3000)))
 
 
 def test_expired_entries_are_evicted_when_read() -> None:
@@ -522,7 +529,7 @@ def test_expired_entries_are_evicted_when_read() -> None:
         await store.put("b", make_value(1000), 60)
         assert await store.get("a") is not None
 
-    run(test, MemoryStore(2000, clock))
+    run(test, MemoryStore(StoreLimits(bytes=2000), clock))
 
 
 # The address.
@@ -530,10 +537,15 @@ def test_expired_entries_are_evicted_when_read() -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    ["", "Memory", "redis", "memory://", "http://s3cret@host", "redis:s3cret@host", "s3cret"],
+    [
+        *("", "Memory", "redis", "memory://", "http://s3cret@host", "redis:s3cret@host", "s3cret"),
+        *("sqlite", "sqlite:", "sqlite://s3cret.db", "sqlite:///s3cret.db"),
+    ],
 )
 def test_open_store_with_an_unknown_scheme_raises(setting: str) -> None:
-    with pytest.raises(UsageError, match=r"memory, redis://…, rediss://… or unix://…") as caught:
+    with pytest.raises(
+        UsageError, match=r"`memory`, sqlite:PATH, redis://…, rediss://… or unix://…"
+    ) as caught:
         open_store(setting)
     assert "s3cret" not in str(caught.value)
 
@@ -649,6 +661,76 @@ def test_killed_server_is_skipped_until_it_is_back(
         assert (store.last_error, store.error_count) == (None, 2)
 
     run(test, redis_store(server.url, clock))
+
+
+@needs_redis
+def test_outage_is_logged_when_it_starts_and_when_it_ends(
+    start_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_server()
+    clock = Clock()
+    problems: list[str] = []
+
+    async def test(store: Store) -> None:
+        store.on_problem = problems.append
+        await run_every_operation(store)
+        server.kill()
+        for _ in range(3):
+            await run_every_operation(store)
+            clock.time += 1
+        assert not store.is_available
+        server.start()
+        await run_every_operation(store)
+        assert store.is_available
+
+    run(test, redis_store(server.url, clock))
+    start, end = (one.getMessage() for one in caplog.records if one.name == "toolspeak.store")
+    assert start.startswith("the store is unavailable: Error")
+    assert start.endswith("; requests are served without stored data")
+    assert end == "the store is available again after 3 s"
+    assert Counter(problems) == {"outage": 1, "failed": 3}
+
+
+@needs_redis
+def test_full_redis_fails_writes_and_is_still_read(
+    start_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_server("--maxmemory", "3mb")
+
+    async def test(store: Store) -> None:
+        await store.put("a", b"1", 60)
+        for _ in range(3):
+            await store.put("b", bytes(3 * 2**20), 60)
+            assert "maxmemory" in str(store.last_error)
+            assert await store.get("a") == b"1"
+        assert not store.is_available
+        async with open_plain_client(server.url) as client:
+            await client.config_set("maxmemory", "30mb")
+        await store.put("b", bytes(3 * 2**20), 60)
+        assert store.is_available
+
+    run(test, redis_store(server.url))
+    assert len([one for one in caplog.records if one.name == "toolspeak.store"]) == 2
+
+
+@needs_redis
+def test_redis_with_the_documented_settings_stays_within_its_limit(
+    start_server: Callable[..., Server],
+) -> None:
+    server = start_server("--maxmemory", "20mb", "--maxmemory-policy", "volatile-lru")
+
+    async def test(store: Store) -> None:
+        await store.increment("metrics", {"n": 1})
+        for number in range(40):
+            await store.put(f"{number}", bytes(2**20), 60)
+            assert store.last_error is None
+        assert await store.get("39") == bytes(2**20)
+        assert await store.get("0") is None
+        assert await store.read_counters("metrics") == {"n": 1.0}
+        async with open_plain_client(server.url) as client:
+            assert (await client.info("memory"))["used_memory"] <= 21 * 2**20
+
+    run(test, redis_store(server.url))
 
 
 @needs_redis
@@ -832,18 +914,3 @@ def test_password_in_the_url_opens_the_store(start_server: Callable[..., Server]
         assert await run_every_operation(store) == [b"1", [b"1"], {"n": 1.0}]
 
     run(test, redis_store(url))
-
-
-def test_socket_path_of_a_long_temporary_folder_is_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    long = tmp_path / ("x" * 100)
-    long.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    run(value_is_returned, HostedSocketStore())
-    assert [*long.iterdir()] == []
-    monkeypatch.setattr(store_socket, "_LONGEST_PATH", 1)
-    with pytest.raises(UsageError, match="set TMPDIR to one"):
-        StoreServer()
-    assert [*long.iterdir()] == []

@@ -19,14 +19,20 @@ from .addresses import (
 )
 from .document import ConfigProblem, join_path, suggest_names
 from .providers import PROVIDERS
-from .settings import Config, ServerSettings, UpstreamSettings, best_match, mask_url
+from .settings import (
+    Config,
+    ServerSettings,
+    UpstreamSettings,
+    best_match,
+    find_store_problem,
+    mask_url,
+)
 
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _HOST = re.compile(r"[^\s/?#@,]+")
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#@]+", re.I)
-_STORE_SCHEMES = ("redis://", "rediss://", "unix://")
 _EMBEDDED = "embedded"
 """The provider without a base URL: the gateway starts its server."""
 _ENDPOINT_PATHS = ("/chat/completions", "/completions", "/responses", "/messages", "/api/chat")
@@ -47,9 +53,8 @@ def is_telemetry_installed() -> bool:
 def find_problems(config: Config) -> Iterator[ConfigProblem]:
     """Yield everything that makes a configuration unusable."""
     yield from _check_server(config.server)
-    if config.store != "memory" and not config.store.startswith(_STORE_SCHEMES):
-        message = "`store` must be `memory`, redis://…, rediss://… or unix://…"
-        yield ConfigProblem(message, "$.store")
+    if problem := find_store_problem(config.store):
+        yield ConfigProblem(problem, "$.store")
     if config.telemetry.otlp_endpoint:
         yield from _check_telemetry(config.telemetry.otlp_endpoint)
     for name in config.upstreams:

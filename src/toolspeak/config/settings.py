@@ -25,6 +25,9 @@ Seconds = Annotated[float, Meta(gt=0, le=86400)]
 ModeSetting = Literal["auto", "native", "prompt", "constrained"]
 LogFormat = Literal["text", "json"]
 
+SQLITE_PREFIX = "sqlite:"
+REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
+
 _MASK = "••••"
 _SECRET_FIELDS = frozenset({"key", "keys", "admin_key"})
 _URL_FIELDS = frozenset({"base_url", "otlp_endpoint", "store"})
@@ -82,6 +85,15 @@ class InspectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = True
     requests: PositiveInt = 1000
     bytes: PositiveInt = 32 * 2**20
+
+
+class StoreLimits(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much a store keeps. Redis limits the total itself."""
+
+    bytes: PositiveInt = 64 * 2**20
+    value_bytes: PositiveInt = 4 * 2**20
+    """The size of one value, such as a conversation. A larger one is not stored."""
+    entries: PositiveInt = 100_000
 
 
 class TelemetrySettings(MaskedSettings, frozen=True, forbid_unknown_fields=True):
@@ -150,7 +162,8 @@ class Config(MaskedSettings, frozen=True, forbid_unknown_fields=True):
     inspector: InspectorSettings = InspectorSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     store: str = "memory"
-    """`memory` or `redis://…`."""
+    """`memory`, `sqlite:PATH` or `redis://…`."""
+    store_limits: StoreLimits = StoreLimits()
     default: str = ""
     """The model for requests that name no model or an unknown one."""
     embedded: bool | None = None
@@ -160,6 +173,16 @@ class Config(MaskedSettings, frozen=True, forbid_unknown_fields=True):
     """By name or by a wildcard such as `claude-*`."""
     aliases: dict[str, str] = {}
     """Other names or wildcards, and the model that each refers to."""
+
+
+def find_store_problem(store: str) -> str:
+    """Return why a setting `store` is invalid, without any part of it that may be a password."""
+    path = store.removeprefix(SQLITE_PREFIX)
+    if store == "memory" or store.startswith(REDIS_SCHEMES):
+        return ""
+    if path != store and path and not path.startswith("//"):
+        return ""
+    return "`store` must be `memory`, sqlite:PATH, redis://…, rediss://… or unix://…"
 
 
 def configured_secrets(config: Config) -> Iterator[str]:

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..calls.ids import random_id
@@ -22,7 +23,7 @@ from ..errors import UpstreamError, UsageError, WireError
 from ..observe.inspector.client import CHAT_PATH, INSPECTOR_ROOT
 from ..observe.inspector.recorder import RequestRecorder
 from ..observe.logs import REQUEST_ID, log_request
-from ..observe.metrics import MetricRegistry, SharedMetricRegistry, count_request
+from ..observe.metrics import STORE_PROBLEMS, MetricRegistry, SharedMetricRegistry, count_request
 from ..store.base import MemoryStore, Store, open_store
 from ..types import Failure
 from ..upstream.catalog import Catalog, DiscoveredServer, UnknownModelError
@@ -76,9 +77,10 @@ class Gateway:
         self.is_ready = is_ready
         self.ping_after = ping_after
         """Seconds without data after which a streaming client gets a ping."""
-        self.store = store or open_store(config.store)
+        self.store = store or open_store(config.store, config.store_limits)
         self.conversations = ConversationStore(self.store)
         self.metrics = MetricRegistry()
+        self.store.on_problem = partial(self.metrics.increment, STORE_PROBLEMS)
         self._is_shared = not isinstance(self.store, MemoryStore)
         self._shared = SharedMetricRegistry(self.metrics, self.store) if self._is_shared else None
         self.ticker = Ticker()

@@ -22,6 +22,7 @@ from ..upstream.record import RequestRecord
 from ..wires import Envelope, StreamEncoder, Wire, gemini, get_wire
 from ..wires.framing import encode_json
 from ..wires.routes import Route
+from .conversation_store import WIRE as RESPONSES
 from .conversation_store import stores_response
 from .http import Incoming, Sender
 from .stream_writer import PINGS, Outflow
@@ -55,8 +56,9 @@ class ChatHandler:
         """Respond to the request; an exception is reported to the client by `app.py`."""
         request = await self._decode_request()
         model = self._gateway.catalog.resolve(request.model)
+        may_forward_id = model.endpoint.wire == RESPONSES and not self._gateway.config.server.keys
         request = await self._gateway.conversations.restore(
-            request, self._client_key, model.name, model.endpoint.wire
+            request, self._client_key, model.name, may_forward_id=may_forward_id
         )
         self._request, self._model_name = request, model.name
         self._record.set_request(request, model)

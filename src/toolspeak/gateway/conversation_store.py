@@ -6,11 +6,13 @@
   tools of the turn before. A request that deliberately has no tools (`[]`, a request for a title,
   the tool choice `none`) gets none.
 
-All of it is kept for a day, and found only with the key of the client that made it.
+All of it is kept for a day, and found only with the key of the client that made it. While the
+store is unavailable, a stored response is not missing: the request fails with 503.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,12 +23,13 @@ from .._util import memoize_by_identity
 from ..calls.ids import call_key
 from ..errors import WireError
 from ..store.base import Store, hash_key
-from ..types import Message, Note, Reply, Request, Text, Tool, ToolCall, ToolResult
+from ..types import Failure, Message, Note, Reply, Request, Text, Tool, ToolCall, ToolResult
 from ..wires import Envelope, get_wire
 from ..wires.calls import ORIGINAL_ID
 from ..wires.framing import encode_json
 from ..wires.openai_responses.items import INSTRUCTIONS
 from ..wires.openai_responses.request import PREVIOUS_RESPONSE
+from .http import Refused
 
 DAY = 24 * 3600.0
 WIRE = "openai_responses"
@@ -35,6 +38,8 @@ _WIRES_WITHOUT_IDS = frozenset({"ollama", "gemini"})
 """APIs whose clients need not say which call a result belongs to."""
 _UNIQUE_ID_LENGTH = 12
 """Ids of this length are unique; shorter ones such as `call_1` recur."""
+_RESPONSE_ID = re.compile(r"[\x21-\x7e]{1,1024}")
+"""What an upstream's id may look like. Any other id is unknown, also during an outage."""
 _MAX_LOOKUPS = 16
 """How many calls of a request are looked up at most: it may be full of unknown ones."""
 _ENCODING_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
@@ -61,11 +66,15 @@ class ConversationStore:
         self._store = store
 
     async def restore(
-        self, request: Request, client: str, model: str, upstream_wire: str
+        self, request: Request, client: str, model: str, *, may_forward_id: bool
     ) -> Request:
-        """Return the request with its history and its tools."""
+        """Return the request with its history and its tools.
+
+        `may_forward_id` is True if the upstream may be asked for a response that is not stored
+        here: it has the same API, and all of its responses belong to this client.
+        """
         if _continued_response(request):
-            request = await self._prepend_history(request, client, upstream_wire)
+            request = await self._prepend_history(request, client, may_forward_id)
         if _omits_tools(request):
             request = await self._restore_tools(request, client, model)
         return request
@@ -84,18 +93,22 @@ class ConversationStore:
 
     # Responses.
 
-    async def _prepend_history(self, request: Request, client: str, upstream_wire: str) -> Request:
-        """Return a continuation with the stored conversation before its messages.
-
-        It stays unchanged if the response is not stored here but may be at the upstream.
-        """
+    async def _prepend_history(
+        self, request: Request, client: str, may_forward_id: bool
+    ) -> Request:
+        """Return a continuation with the stored conversation before its messages."""
         previous = _continued_response(request)
-        stored = await self._read_response(client, previous)
-        if stored is None and upstream_wire == WIRE:
+        try:
+            stored = await self._read_response(client, previous)
+        except Refused:
+            if not may_forward_id:
+                raise
+            stored = None
+        if stored is None and may_forward_id:
             return request
         if stored is None:
-            message = f"the response {previous!r} is not stored, or has expired; send the whole "
-            message += "conversation"
+            message = f"the response {previous!r} is not stored, has expired, or is another "
+            message += "client's; send the whole conversation"
             raise WireError(message, f"$.{_PREVIOUS}", code="previous_response_not_found")
         extra = {key: value for key, value in request.extra.items() if key != _PREVIOUS}
         extra[PREVIOUS_RESPONSE] = previous
@@ -124,13 +137,24 @@ class ConversationStore:
 
     async def delete_response(self, client: str, response_id: str) -> None:
         await self._store.delete(hash_key("response", client, response_id))
+        self._check_last_operation(response_id)
 
     async def _read_response(self, client: str, response_id: str) -> _StoredResponse | None:
+        """Return a stored response, or None; raise `Refused` if the store is unavailable."""
+        if not _RESPONSE_ID.fullmatch(response_id):
+            return None
         data = await self._store.get(hash_key("response", client, response_id))
+        self._check_last_operation(response_id)
         try:
             return None if data is None else _RESPONSE_DECODER.decode(data)
         except _DECODING_ERRORS:
             return None
+
+    def _check_last_operation(self, response_id: str) -> None:
+        if self._store.last_error is not None:
+            message = f"the gateway's store is unavailable, so the response {response_id!r} cannot "
+            message += "be found; try again later"
+            raise Refused(Failure("overloaded", message, 503), {"retry-after": "1"})
 
     # Tools: each call points at the address of its tools, so that they are stored once.
 
@@ -188,7 +212,9 @@ def stores_response(request: Request) -> bool:
 def _continued_response(request: Request) -> str:
     """Return the id of the response that a request continues, or ""."""
     previous: Any = request.extra.get(_PREVIOUS) if request.wire == WIRE else None
-    return previous if isinstance(previous, str) else ""
+    if previous is not None and not isinstance(previous, str):
+        raise WireError("Expected a string", f"$.{_PREVIOUS}")
+    return previous or ""
 
 
 def _is_instruction(message: Message) -> bool:

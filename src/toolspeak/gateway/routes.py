@@ -115,9 +115,12 @@ class ApiRoutes:
         await context.send_json({"status": "ok"})
 
     async def _ready(self, context: RequestContext, _: re.Match[str]) -> None:
-        is_ready = self._gateway.is_ready()
-        status = 200 if is_ready else 503
-        await context.send_json({"status": "ready" if is_ready else "starting"}, status)
+        if not self._gateway.is_ready():
+            await context.send_json({"status": "starting"}, 503)
+            return
+        # Without its store the gateway still serves requests, so it stays in rotation.
+        is_whole = self._gateway.store.is_available
+        await context.send_json({"status": "ready" if is_whole else "degraded"})
 
     async def _metrics(self, context: RequestContext, _: re.Match[str]) -> None:
         text = await self._gateway.metrics_text()

@@ -285,6 +285,6 @@ def _restart_settings(before: Config, after: Config) -> Iterator[str]:
     for name in ("host", "port", "workers", "log_format"):
         if getattr(before.server, name) != getattr(after.server, name):
             yield f"server.{name}"
-    for name in ("store", "embedded", "gguf", "telemetry"):
+    for name in ("store", "store_limits", "embedded", "gguf", "telemetry"):
         if getattr(before, name) != getattr(after, name):
             yield name

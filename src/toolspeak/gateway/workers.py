@@ -18,11 +18,12 @@ import sys
 from asyncio.subprocess import PIPE, Process
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from ..config.settings import Config
+from ..config.settings import SQLITE_PREFIX, Config
 from ..observe.logs import configure_logging
-from ..store.socket import SocketStore, StoreServer
+from ..store.base import open_store
+from ..store.temporary import TemporaryDatabase
 from ..upstream.catalog import DiscoveredServer
 from .app import Gateway
 from .server import GatewayRunner, GatewayServer, event_loop_factory, tune_garbage_collector
@@ -44,8 +45,6 @@ class WorkerState(Struct, frozen=True):
     found: tuple[DiscoveredServer, ...]
     is_ready: bool
     token: str
-    store: str
-    """The socket of the supervisor's store; empty if the configuration names another store."""
 
 
 _DECODER = msgspec.json.Decoder(WorkerState)
@@ -58,16 +57,17 @@ class MultiProcessRunner(GatewayRunner):
         self._stop_requested = asyncio.Event()
         self._workers: set[Process] = set()
         self._state_line = b""
-        self._store = StoreServer() if self.config.store == "memory" else None
+        self._database = TemporaryDatabase() if self.config.store == "memory" else None
+        if self._database is None:
+            # Raise here for a setting that no worker could use.
+            open_store(self.config.store)
 
     async def _serve(self) -> None:
-        if self._store:
-            await self._store.start()
         try:
             await self._run_workers()
         finally:
-            if self._store:
-                await self._store.stop()
+            if self._database:
+                self._database.remove()
 
     async def _run_workers(self) -> None:
         self._send_state()
@@ -94,8 +94,10 @@ class MultiProcessRunner(GatewayRunner):
 
     def _send_state(self) -> None:
         """Send the state to all workers if it has changed."""
-        local, store = self.local, self._store.path if self._store else ""
-        state = WorkerState(self.config, local.servers(), local.is_ready(), self.token, store)
+        local, config = self.local, self.config
+        if self._database:
+            config = structs.replace(config, store=f"{SQLITE_PREFIX}{self._database.path}")
+        state = WorkerState(config, local.servers(), local.is_ready(), self.token)
         line = msgspec.json.encode(state) + b"\n"
         if line != self._state_line:
             self._state_line = line
@@ -182,7 +184,6 @@ class _Worker:
             found=lambda: self._state.found,
             is_ready=lambda: self._state.is_ready,
             token=state.token,
-            store=SocketStore(state.store) if state.store else None,
         )
         self._server = GatewayServer(self._gateway)
 

@@ -46,6 +46,7 @@ def _histogram(help_: str, buckets: tuple[float, ...], *labels: str) -> MetricFa
 
 
 _ACTIVE_REQUESTS = "toolspeak_active_requests"
+STORE_PROBLEMS = "toolspeak_store_problems_total"
 METRIC_FAMILIES: dict[str, MetricFamily] = {
     "toolspeak_requests_total": MetricFamily(
         "Requests by client API, tool mode and HTTP status.", ("wire", "mode", "status")
@@ -72,6 +73,10 @@ METRIC_FAMILIES: dict[str, MetricFamily] = {
     "toolspeak_tokens_total": MetricFamily("Tokens as reported by upstreams.", ("kind",)),
     "toolspeak_upstream_failures_total": MetricFamily(
         "Upstream failures by upstream and kind.", ("upstream", "kind")
+    ),
+    STORE_PROBLEMS: MetricFamily(
+        "Problems of the store: failed operations, outages, and values too large to be stored.",
+        ("kind",),
     ),
     "toolspeak_request_duration_seconds": _histogram(
         "Duration of a chat request, from its first byte to the last byte of the response.",

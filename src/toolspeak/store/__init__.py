@@ -1,1 +1,1 @@
-"""Stores for what requests share: in memory, in Redis, or in another process."""
+"""Stores for data that outlives a request: in memory, in a SQLite file, or in Redis."""

@@ -1,8 +1,12 @@
-"""Stores for what the gateway remembers between requests: in this process, or in Redis.
+"""Stores for what the gateway remembers between requests.
 
-    store = open_store("memory")  # or "redis://localhost:6379/0", which other processes share
+    store = open_store("memory")
     await store.put("greeting", b"hello", seconds=60)
     await store.get("greeting")  # b"hello", and None after a minute
+
+memory         this process                      entries.py
+sqlite:PATH    the processes of one machine      sqlite.py, temporary.py
+redis://…      gateways on several machines      redis.py
 
 The gateway works without any of this data: a store may lose it at any time.
 """
@@ -11,60 +15,73 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import OrderedDict, deque
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from math import inf, isfinite
-from typing import Protocol
+from pathlib import Path
+from typing import Any
 
-from msgspec import Struct
-
+from ..config.settings import REDIS_SCHEMES, SQLITE_PREFIX, StoreLimits, find_store_problem
 from ..errors import UsageError
+from .entries import MemoryEntries
 
-MAX_BYTES = 64 * 1024 * 1024
-ENTRY_BYTES = 300
-"""Approximate overhead of an entry in Python."""
-PART_BYTES = 100
-"""Approximate overhead of an item of a list, or of a counter."""
-
-BATCH_SECONDS = 24 * 3600.0
-"""How long the number of a writer's last batch is remembered."""
+DEFAULT_LIMITS = StoreLimits()
 
 
-class Store(Protocol):
+class Store(ABC):
     """Values, lists and counters under keys.
 
     A key holds one of these kinds. Operations of another kind find nothing there, and what they
-    write is dropped; only `put` overwrites.
+    write is dropped; only `put` overwrites. If the store is unavailable, reads find nothing and
+    writes are dropped.
     """
 
-    @property
-    def last_error(self) -> str | None:
-        """Why the last operation failed; None if it did not."""
-        ...
+    last_error: str | None = None
+    """Why the last operation failed or was not tried; None if it succeeded."""
+    error_count = 0
+    """The number of operations that have failed."""
+
+    def __init__(self, limits: StoreLimits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
+        self.on_problem: Callable[[str], None] = lambda kind: None
+        """Called for an operation that `failed`, the start of an `outage`, and a value that is
+        `too-large`."""
 
     @property
-    def error_count(self) -> int:
-        """The number of operations that have failed."""
-        ...
+    def is_available(self) -> bool:
+        """False from the first operation that fails until one of the same kind succeeds."""
+        return True
 
-    async def get(self, key: str) -> bytes | None: ...
+    @abstractmethod
+    async def _run(self, name: str, *arguments: Any) -> Any:
+        """Run an operation of `Entries`; return None if the store is unavailable."""
 
-    async def put(self, key: str, value: bytes, seconds: float) -> None: ...
+    async def get(self, key: str) -> bytes | None:
+        return await self._run("get", key)
+
+    async def put(self, key: str, value: bytes, seconds: float) -> None:
+        """Put a value. One that is too large is not stored; an earlier value is deleted."""
+        await self.put_many({key: value}, seconds)
 
     async def put_many(self, values: Mapping[str, bytes], seconds: float) -> None:
         """Put several values at once; the last of them is evicted last."""
-        ...
+        fitting = {key: value for key, value in values.items() if self._fits(value)}
+        if fitting:
+            await self._run("put_many", fitting, seconds)
+        for key in values.keys() - fitting.keys():
+            await self.delete(key)
 
-    async def delete(self, key: str) -> None: ...
+    async def delete(self, key: str) -> None:
+        await self._run("delete", key)
 
     async def push(self, key: str, value: bytes, *, max_items: int, seconds: float) -> None:
         """Put a value in front of a list, which keeps the newest `max_items` and expires after
         this time without another."""
-        ...
+        if self._fits(value):
+            await self._run("push", key, value, max_items, seconds)
 
     async def list_items(self, key: str) -> list[bytes]:
         """Return the values that were pushed, the newest first."""
-        ...
+        return await self._run("list_items", key) or []
 
     async def increment(
         self, key: str, amounts: Mapping[str, float], *, writer: str = "", batch: int = 0
@@ -74,174 +91,65 @@ class Store(Protocol):
         A writer that cannot know whether its last batch was added may send it again: amounts with
         the number of the writer's last batch are not added twice.
         """
-        ...
+        await self._run("increment", key, amounts, writer, batch)
 
-    async def read_counters(self, key: str) -> dict[str, float]: ...
+    async def read_counters(self, key: str) -> dict[str, float]:
+        return await self._run("read_counters", key) or {}
 
     async def ping(self) -> bool:
         """Return True if the store can be reached now."""
-        ...
+        return bool(await self._run("ping"))
 
+    @abstractmethod
     async def close(self) -> None: ...
 
+    def _fits(self, value: bytes) -> bool:
+        if len(value) <= min(self._limits.value_bytes, self._limits.bytes):
+            return True
+        self.on_problem("too-large")
+        return False
 
-def open_store(setting: str) -> Store:
+
+class MemoryStore(Store):
+    """A store in this process."""
+
+    def __init__(
+        self, limits: StoreLimits = DEFAULT_LIMITS, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(limits)
+        self._entries = MemoryEntries(limits, now)
+
+    @property
+    def size(self) -> int:
+        """Approximate size in bytes."""
+        return self._entries.size
+
+    async def _run(self, name: str, *arguments: Any) -> Any:
+        return getattr(self._entries, name)(*arguments)
+
+    async def close(self) -> None:
+        self._entries.clear()
+
+
+def open_store(setting: str, limits: StoreLimits = DEFAULT_LIMITS) -> Store:
     """Return the store for the setting `store`."""
-    if setting == "memory":
-        return MemoryStore()
-    scheme, separator, _ = setting.partition("://")
-    if scheme not in ("redis", "rediss", "unix") or not separator:
-        # The rest of the URL may contain a password.
-        actual = f", not {scheme}://…" if separator else ""
-        raise UsageError(f"`store` must be memory, redis://…, rediss://… or unix://…{actual}")
-    try:
-        from .redis import RedisStore
-    except ImportError:
-        raise UsageError(
-            "a store in Redis needs the package redis: pip install 'toolspeak[gateway]'"
-        ) from None
-    return RedisStore(setting)
+    if problem := find_store_problem(setting):
+        raise UsageError(problem)
+    if setting.startswith(REDIS_SCHEMES):
+        try:
+            from .redis import RedisStore
+        except ImportError:
+            raise UsageError(
+                "a store in Redis needs the package redis: pip install 'toolspeak[gateway]'"
+            ) from None
+        return RedisStore(setting, limits)
+    if setting.startswith(SQLITE_PREFIX):
+        from .sqlite import SqliteStore
+
+        return SqliteStore(Path(setting.removeprefix(SQLITE_PREFIX)).expanduser(), limits)
+    return MemoryStore(limits)
 
 
 def hash_key(kind: str, *parts: str) -> str:
     """Return a key that is unique for the parts and reveals none of them."""
     return f"{kind}:{hashlib.blake2b(repr(parts).encode(), digest_size=20).hexdigest()}"
-
-
-def finite_amounts(amounts: Mapping[str, float]) -> dict[str, float]:
-    """Leave out infinite amounts, which would make a counter useless for good."""
-    return {name: amount for name, amount in amounts.items() if isfinite(amount)}
-
-
-_Content = bytes | deque[bytes] | dict[str, float]
-
-
-class _StoreEntry(Struct, frozen=True, gc=False):
-    """Not tracked by the garbage collector: there may be many, and none refers to another."""
-
-    content: _Content
-    size: int
-    deadline: float
-
-
-class MemoryStore:
-    """A store in this process that holds at most `max_bytes`.
-
-    The least recently used entries are evicted first. An entry that is larger than the limit is
-    not stored. Expired entries are removed when they are read or evicted.
-    """
-
-    last_error: str | None = None
-    error_count = 0
-
-    def __init__(
-        self, max_bytes: int = MAX_BYTES, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._max_bytes = max_bytes
-        self._now = now
-        self._entries: OrderedDict[str, _StoreEntry] = OrderedDict()
-        """The least recently used one is first."""
-        self.size = 0
-        """Approximate size in bytes."""
-
-    async def get(self, key: str) -> bytes | None:
-        content = self._read(key)
-        return content if isinstance(content, bytes) else None
-
-    async def put(self, key: str, value: bytes, seconds: float) -> None:
-        self._write(key, value, _empty_size(key) + len(value), self._now() + seconds)
-
-    async def put_many(self, values: Mapping[str, bytes], seconds: float) -> None:
-        deadline = self._now() + seconds
-        for key, value in values.items():
-            self._write(key, value, _empty_size(key) + len(value), deadline)
-
-    async def delete(self, key: str) -> None:
-        self._remove(key)
-
-    async def push(self, key: str, value: bytes, *, max_items: int, seconds: float) -> None:
-        items, size = self._read(key), self._entry_size(key)
-        if items is None:
-            items = deque[bytes]()
-        if not isinstance(items, deque):
-            return
-        items.appendleft(value)
-        size += len(value) + PART_BYTES
-        while len(items) > max_items:
-            size -= len(items.pop()) + PART_BYTES
-        self._write(key, items, size, self._now() + seconds)
-
-    async def list_items(self, key: str) -> list[bytes]:
-        content = self._read(key)
-        return list(content) if isinstance(content, deque) else []
-
-    async def increment(
-        self, key: str, amounts: Mapping[str, float], *, writer: str = "", batch: int = 0
-    ) -> None:
-        if writer:
-            number = str(batch).encode()
-            if await self.get(f"{key}:{writer}") == number:
-                return
-            await self.put(f"{key}:{writer}", number, BATCH_SECONDS)
-        sums, size = self._read(key), self._entry_size(key)
-        if sums is None:
-            sums = dict[str, float]()
-        if not isinstance(sums, dict):
-            return
-        for name, amount in finite_amounts(amounts).items():
-            size += 0 if name in sums else _utf8_length(name) + PART_BYTES
-            sums[name] = sums.get(name, 0.0) + amount
-        if sums:
-            self._write(key, sums, size, inf)
-
-    async def read_counters(self, key: str) -> dict[str, float]:
-        content = self._read(key)
-        return dict(content) if isinstance(content, dict) else {}
-
-    async def ping(self) -> bool:
-        return True
-
-    async def close(self) -> None:
-        self._entries.clear()
-        self.size = 0
-
-    def _read(self, key: str) -> _Content | None:
-        """Return the content of a key, and mark it as used."""
-        entry = self._entries.get(key)
-        if entry is None:
-            return None
-        if entry.deadline <= self._now():
-            self._remove(key)
-            return None
-        self._entries.move_to_end(key)
-        return entry.content
-
-    def _entry_size(self, key: str) -> int:
-        entry = self._entries.get(key)
-        return entry.size if entry else _empty_size(key)
-
-    def _write(self, key: str, content: _Content, size: int, deadline: float) -> None:
-        before = self._entries.pop(key, None)
-        if before is not None:
-            self.size -= before.size
-        if size > self._max_bytes:
-            return
-        self._entries[key] = _StoreEntry(content, size, deadline)
-        self.size += size
-        while self.size > self._max_bytes:
-            _, oldest = self._entries.popitem(last=False)
-            self.size -= oldest.size
-
-    def _remove(self, key: str) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self.size -= entry.size
-
-
-def _empty_size(key: str) -> int:
-    """Return the size of an entry without content."""
-    return ENTRY_BYTES + (len(key) if key.isascii() else _utf8_length(key))
-
-
-def _utf8_length(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

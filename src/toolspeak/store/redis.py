@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError, ResponseError
 
+from ..config.settings import StoreLimits
 from ..errors import UsageError
-from .base import BATCH_SECONDS, finite_amounts
-from .remote import TIMEOUT, RemoteStore
+from .base import DEFAULT_LIMITS
+from .entries import BATCH_SECONDS, finite_amounts
+from .external import TIMEOUT, ExternalStore
 
 PREFIX = "toolspeak:"
 _CONNECTIONS = 32
@@ -41,42 +44,58 @@ end
 """
 
 
-class RedisStore(RemoteStore):
-    """A store at `redis://…`, `rediss://…` or `unix://…`, with keys that begin with `PREFIX`."""
+class RedisStore(ExternalStore):
+    """A store at `redis://…`, `rediss://…` or `unix://…`, with keys that begin with `PREFIX`.
+
+    Redis itself limits the total size, by `maxmemory` and `maxmemory-policy`.
+    """
 
     errors = (RedisError, OSError)
 
-    def __init__(self, url: str, now: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(now)
+    def __init__(
+        self,
+        url: str,
+        limits: StoreLimits = DEFAULT_LIMITS,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(limits, now)
         self._pool = _make_pool(url)
         self._redis = Redis(connection_pool=self._pool)
 
-    async def get(self, key: str) -> bytes | None:
-        return await self._ask(None, "GET", _encode_key(key))
+    async def close(self) -> None:
+        with suppress(*self.errors):
+            await self._pool.aclose()
 
-    async def put(self, key: str, value: bytes, seconds: float) -> None:
-        await self._ask(None, "SET", _encode_key(key), value, "PX", _to_milliseconds(seconds))
+    async def _execute(self, name: str, *arguments: Any) -> Any:
+        try:
+            return await getattr(self, f"_{name}")(*arguments)
+        except ResponseError as error:
+            if "WRONGTYPE" in str(error):
+                return None
+            raise
 
-    async def put_many(self, values: Mapping[str, bytes], seconds: float) -> None:
-        if values:
-            names = map(_encode_key, values)
-            await self._ask(
-                None, "EVAL", _SET, len(values), *names, _to_milliseconds(seconds), *values.values()
-            )
+    # The operations.
 
-    async def delete(self, key: str) -> None:
-        await self._ask(None, "DEL", _encode_key(key))
+    async def _get(self, key: str) -> bytes | None:
+        return await self._send("GET", _encode_key(key))
 
-    async def push(self, key: str, value: bytes, *, max_items: int, seconds: float) -> None:
-        await self._ask(
-            None, "EVAL", _PUSH, 1, _encode_key(key), value, max_items, _to_milliseconds(seconds)
-        )
+    async def _put_many(self, values: Mapping[str, bytes], seconds: float) -> None:
+        keys = map(_encode_key, values)
+        lifetime = _to_milliseconds(seconds)
+        await self._send("EVAL", _SET, len(values), *keys, lifetime, *values.values())
 
-    async def list_items(self, key: str) -> list[bytes]:
-        return await self._ask([], "LRANGE", _encode_key(key), 0, -1)
+    async def _delete(self, key: str) -> None:
+        await self._send("DEL", _encode_key(key))
 
-    async def increment(
-        self, key: str, amounts: Mapping[str, float], *, writer: str = "", batch: int = 0
+    async def _push(self, key: str, value: bytes, max_items: int, seconds: float) -> None:
+        lifetime = _to_milliseconds(seconds)
+        await self._send("EVAL", _PUSH, 1, _encode_key(key), value, max_items, lifetime)
+
+    async def _list_items(self, key: str) -> list[bytes]:
+        return await self._send("LRANGE", _encode_key(key), 0, -1)
+
+    async def _increment(
+        self, key: str, amounts: Mapping[str, float], writer: str, batch: int
     ) -> None:
         pairs = [
             part for name, by in finite_amounts(amounts).items() for part in (_encode(name), by)
@@ -84,26 +103,21 @@ class RedisStore(RemoteStore):
         if pairs:
             names = [key, f"{key}:{writer}"] if writer else [key]
             keys, lifetime = map(_encode_key, names), _to_milliseconds(BATCH_SECONDS)
-            await self._ask(None, "EVAL", _ADD, len(names), *keys, batch, lifetime, *pairs)
+            await self._send("EVAL", _ADD, len(names), *keys, batch, lifetime, *pairs)
 
-    async def read_counters(self, key: str) -> dict[str, float]:
-        sums: dict[bytes, bytes] = await self._ask({}, "HGETALL", _encode_key(key))
+    async def _read_counters(self, key: str) -> dict[str, float]:
+        sums: dict[bytes, bytes] = await self._send("HGETALL", _encode_key(key))
         return {_decode(name): float(amount) for name, amount in sums.items()}
 
-    async def ping(self) -> bool:
-        """Return True if Redis responds now; this tries even if an operation has just failed."""
-        return await self._try(False, "PING")
+    async def _ping(self) -> bool:
+        return await self._send("PING")
 
-    async def close(self) -> None:
-        try:
-            await self._pool.aclose()
-        except (RedisError, OSError) as error:
-            self._fail(error)
-
-    async def _execute(self, *command: Any) -> Any:
+    async def _send(self, *command: Any) -> Any:
         return await self._redis.execute_command(*command)
 
-    def _is_answer(self, error: Exception) -> bool:
+    # Errors.
+
+    def _is_reachable(self, error: Exception) -> bool:
         return isinstance(error, ResponseError)
 
     def _describe_error(self, error: Exception) -> str:

@@ -53,9 +53,9 @@ from .markers import (
     marker_table_for,
     without_position_rules,
 )
-from .reply_sections import BareMessageReader, FramedMessageReader, ReasoningReader
+from .reply_sections import BareMessageReader, FinalCalls, FramedMessageReader, ReasoningReader
 from .template import Dialect
-from .text_buffer import NEED_MORE, HeldTooLong, Reading, TextBuffer
+from .text_buffer import NEED_MORE, HeldTooLong, Reading, TextBuffer, read_now
 
 MAX_CALL_LENGTH = 8_000_000
 """The longest call, in characters; a longer one becomes text."""
@@ -142,21 +142,26 @@ class Parser:
         """The arguments of a call are being read."""
         return self._buffer.active_scanner is not None
 
-    def finish(self) -> list[Event]:
-        """End the text; return the remaining events and `Finish`."""
+    def finish(self, *, is_complete: bool = True) -> list[Event]:
+        """End the text; return the remaining events and `Finish`.
+
+        `is_complete` is False if the reply was cut off, as by a limit on its tokens: then no call
+        is made that stands in reasoning without an end.
+        """
         if self._buffer.is_final:
             return []
+        self._buffer.is_complete = is_complete
         self._buffer.is_final = True
         self._buffer.append("")
         next(self._steps, None)
         self._writer.emit(Finish())
         return self._writer.take_events()
 
-    def events(self, chunks: Iterable[str]) -> Iterator[Event]:
+    def events(self, chunks: Iterable[str], *, is_complete: bool = True) -> Iterator[Event]:
         """Yield all events of a stream, to its end."""
         for chunk in chunks:
             yield from self.feed(chunk)
-        yield from self.finish()
+        yield from self.finish(is_complete=is_complete)
 
 
 def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> ReplyMachine:
@@ -223,6 +228,17 @@ def makes_calls(options: ParserOptions, text: str) -> bool:
     return any(isinstance(event, CallEnd) for event in found)
 
 
+def find_final_calls(options: ParserOptions, text: str) -> int:
+    """Return where the complete calls of an expected dialect begin that end a text, or -1."""
+    inner = ParserOptions(
+        dialect=options.dialect,
+        tools=options.tools,
+        types_only=options.types_only,
+        trust="strict",
+    )
+    return build_machine(inner).find_final_calls(text)
+
+
 class ReplyMachine:
     """Reads one reply, marker by marker."""
 
@@ -240,9 +256,17 @@ class ReplyMachine:
         self._sink = state.sink
         self.buffer = state.buffer
         self.writer = state.writer
-        self._framed_messages = FramedMessageReader(state, matcher)
+        find = None if options.trust == "strict" else partial(find_final_calls, options)
+        final_calls = FinalCalls(state.buffer, find)
+        self._framed_messages = FramedMessageReader(state, matcher, context, final_calls)
         self._bare_message = BareMessageReader(state)
-        self._reasoning = ReasoningReader(state, matcher, keeps_calls=options.trust == "lenient")
+        self._reasoning = ReasoningReader(
+            state,
+            matcher,
+            self._framed_messages,
+            final_calls,
+            keeps_calls=options.trust == "lenient",
+        )
         self._has_noted_truncation = False
 
     def read_whole(self, text: str) -> list[Event]:
@@ -253,6 +277,25 @@ class ReplyMachine:
             pass
         return self.writer.take_events()
 
+    def find_final_calls(self, text: str) -> int:
+        """Return where the calls begin that end a text, or -1 if anything else ends it."""
+        self.buffer.append(text)
+        self.buffer.is_final = True
+        start, write = -1, self.writer.write_text
+        while literal := read_now(self.buffer.find_marker(self._table.literals, write)):
+            at, count = self.buffer.offset, self._sink.call_count
+            start = -1 if self.writer.length_since_call else start
+            self._read_at(literal)
+            if start < 0 and self._sink.call_count > count:
+                start = at
+        return -1 if self.writer.length_since_call or self.writer.has_reasoning else start
+
+    def _read_at(self, literal: str) -> None:
+        """Read what begins at a marker of a text that has arrived whole."""
+        if not read_now(self._read_marker(literal)):
+            self.writer.write_text(literal)
+            self.buffer.position += len(literal)
+
     def run(self) -> Reading[None]:
         """Read the reply; the first step only starts the machine."""
         yield
@@ -262,7 +305,8 @@ class ReplyMachine:
             if not (yield from self._read_marker(literal)):
                 write(literal)
                 self.buffer.position += len(literal)
-        if self._reasoning.thoughts_with_calls and not self._sink.call_count:
+        may_make_drafts = self.buffer.is_complete and not self._sink.call_count
+        if self._reasoning.thoughts_with_calls and may_make_drafts:
             self._make_calls_of_reasoning()
         self.writer.finish_text(has_calls=self._sink.call_count > 0)
 
@@ -342,7 +386,7 @@ class ReplyMachine:
 
     def _read_call_or_message(self, literal: str, marker: Marker) -> Reading[bool]:
         """Read a call, or a message with a header, if one begins here."""
-        if marker.forms:
+        if marker.forms and not self._context.ends_of_message_to_user:
             if (yield from self._matcher.match_forms(marker.forms)):
                 return True
             if self._matcher.reached_end and self._drop_lone_openers(literal):
@@ -383,7 +427,8 @@ class ReplyMachine:
         if section == "reasoning":
             frame = dialect.message_frame
             assert frame is not None
-            yield from self._reasoning.read(frame.message_ends, frame.openers)
+            self._context.ends_of_message_to_user = ()
+            yield from self._reasoning.read(frame.message_ends, dialect)
         return bool(section)
 
     # Reasoning.
@@ -465,6 +510,8 @@ class ReplyMachine:
             return False
         self.buffer.position += len(literal)
         self._framed_messages.boundary = self.buffer.offset
+        if literal in self._context.ends_of_message_to_user:
+            self._context.ends_of_message_to_user = ()
         is_expected = self._table.scope.has_control_token(literal)
         if is_expected and self.writer.last_character not in ("", "\n"):
             is_expected = (yield from self.buffer.peek()) in ("", "\n", "<", "[")

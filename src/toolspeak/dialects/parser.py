@@ -61,6 +61,7 @@ MAX_CALL_LENGTH = 8_000_000
 """The longest call, in characters; a longer one becomes text."""
 _MAX_NESTING = 4
 """The depth to which calls are searched for in the arguments of other calls."""
+_SPACE = re.compile(r"\s*+")
 _OPENER = re.compile(r"<[^<>]{2,}>|\[[A-Z_]{4,}\]")
 _CONTROL_TOKEN_STARTS = ("<|", "<｜")
 """Only a model's own tokens begin with these: explanations do not hold them."""
@@ -259,7 +260,7 @@ class ReplyMachine:
         find = None if options.trust == "strict" else partial(find_final_calls, options)
         final_calls = FinalCalls(state.buffer, find)
         self._framed_messages = FramedMessageReader(state, matcher, context, final_calls)
-        self._bare_message = BareMessageReader(state)
+        self._bare_message = BareMessageReader(state, matcher)
         self._reasoning = ReasoningReader(
             state,
             matcher,
@@ -268,6 +269,8 @@ class ReplyMachine:
             keeps_calls=options.trust == "lenient",
         )
         self._has_noted_truncation = False
+        self._end_of_tokens_in_text = 0
+        """Offset in the whole reply where tokens end that other text is known to follow."""
 
     def read_whole(self, text: str) -> list[Event]:
         """Read a text that has arrived whole."""
@@ -408,15 +411,17 @@ class ReplyMachine:
         if not is_line_start and not literal.startswith(_CONTROL_TOKEN_STARTS):
             return False
         buffer = self.buffer
-        opened = rest = buffer.text[buffer.position :]
-        while rest and (match := self._table.literals.pattern.match(rest)):
+        text, at = buffer.text, buffer.position
+        while match := self._table.literals.pattern.match(text, at):
             openers = [form.opener for form in self._table.markers[match[0]].forms]
             if match[0] not in openers or not _OPENER.fullmatch(match[0]):
                 return False
-            rest = rest[match.end() :].lstrip()
-        if rest:
+            match = _SPACE.match(text, match.end())
+            at = match.end() if match else at
+        if at < len(text):
             return False
-        buffer.position = len(buffer.text)
+        opened = text[buffer.position :]
+        buffer.position = len(text)
         self.writer.add_note("truncated", "a call was opened, and nothing followed", opened)
         return True
 
@@ -522,12 +527,15 @@ class ReplyMachine:
     def _drop_trailing_tokens(self, literal: str) -> Reading[bool]:
         """Drop tokens that are not text if nothing else follows them."""
         buffer = self.buffer
+        if buffer.offset < self._end_of_tokens_in_text:
+            return False
         tokens = marker_set((*self._table.control_tokens, *self._table.trailing_tokens))
         buffer.hold()
         while match := (yield from buffer.match_marker(tokens)):
             buffer.position = match.end()
             yield from buffer.read_space()
         if not buffer.is_final or buffer.position < len(buffer.text):
+            self._end_of_tokens_in_text = buffer.offset
             buffer.restore()
             return False
         self._note_control_token(literal, buffer.release())

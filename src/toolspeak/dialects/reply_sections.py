@@ -44,7 +44,8 @@ _MAX_WORD_LENGTH = 40
 _TAG = re.compile(r"</?+[\w:.\-]*+>?+")
 _PEOPLE = frozenset(("assistant", "user", "all", "self"))
 
-BareMessageResult = Literal["calls", "truncated", "text"]
+BareMessageResult = Literal["calls", "truncated", "unread", "text"]
+"""The rest of a message; "unread" if it was read too often and is text for that reason."""
 Section = Literal["", "done", "text", "reasoning"]
 """The text after a header; "" if it is no header, "done" if the message was read to its end."""
 HeaderKind = Literal["", "tool", "other"]
@@ -367,9 +368,10 @@ class FramedMessageReader:
 class BareMessageReader:
     """Reads the rest of a message, if it is nothing but calls."""
 
-    def __init__(self, state: ParserState) -> None:
+    def __init__(self, state: ParserState, matcher: FormMatcher) -> None:
         self._state = state
         self._buffer = state.buffer
+        self._matcher = matcher
         self._table = state.table
         self._is_truncated = False
         """The text ended inside a body of the current trial."""
@@ -414,7 +416,9 @@ class BareMessageReader:
         is_truncated = self._is_truncated and not is_too_long and not buffer.is_held_too_long()
         buffer.restore()
         state.sink.forget_calls()
-        return "truncated" if is_truncated else "text"
+        if is_truncated:
+            return "truncated"
+        return "unread" if self._matcher.write_if_read_too_often() else "text"
 
     def _read_calls(self, form: CallForm) -> Reading[Body | None]:
         """Read one form; return its body if it holds nothing but calls."""

@@ -32,13 +32,13 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ..calls.ids import CallKey, call_key, new_call_id
+from ..calls.ids import new_call_id
 from ..calls.json_values import iter_strings
 from ..calls.resolution import CallResolver
 from ..calls.tools import Toolset, as_tools
 from ..errors import UsageError
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassify
-from ..security.echo_guard import EchoGuard
+from ..security.echo_guard import EchoGuard, FoundCall
 from ..types import Note, Tool, Trust
 from .call_sink import CallSink, EventWriter
 from .form_matching import FormMatcher
@@ -53,7 +53,13 @@ from .markers import (
     marker_table_for,
     without_position_rules,
 )
-from .reply_sections import BareMessageReader, FinalCalls, FramedMessageReader, ReasoningReader
+from .reply_sections import (
+    BareMessageReader,
+    FinalCalls,
+    FramedMessageReader,
+    ReasoningReader,
+    find_header_opener,
+)
 from .template import Dialect
 from .text_buffer import NEED_MORE, HeldTooLong, Reading, TextBuffer, read_now
 
@@ -202,7 +208,7 @@ def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> Rep
     return ReplyMachine(options, context, state, matcher)
 
 
-def find_calls(options: ParserOptions, text: str) -> Iterator[CallKey]:
+def find_calls(options: ParserOptions, text: str) -> Iterator[FoundCall]:
     """Yield every call that a text holds, in any dialect, also inside other calls."""
     inner = ParserOptions(tools=options.tools, types_only=options.types_only, trust="lenient")
     for _ in range(_MAX_NESTING):
@@ -210,7 +216,7 @@ def find_calls(options: ParserOptions, text: str) -> Iterator[CallKey]:
         machine = build_machine(inner, is_exhaustive=True)
         for event in machine.read_whole(text):
             if isinstance(event, CallEnd):
-                yield call_key(event.call.name, event.call.arguments)
+                yield event.call.name, event.call.arguments
                 inner_texts.extend(iter_strings(event.call.arguments))
         text = "\n\n".join(inner_texts)
         if not text:
@@ -397,7 +403,7 @@ class ReplyMachine:
         if marker.framed_dialects:
             in_code = yield from self._context.is_code(marker)
             for dialect in marker.framed_dialects:
-                opener = _header_opener(dialect, literal)
+                opener = find_header_opener(dialect, literal)
                 if (yield from self._read_framed_message(dialect, opener, only_calls=in_code)):
                     return True
         return False
@@ -580,10 +586,3 @@ class ReplyMachine:
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise UsageError(f"`{name}` must be one of {', '.join(choices)}, not {value!r}.")
-
-
-def _header_opener(dialect: Dialect, literal: str) -> str:
-    """Return the part of a marker that begins a header in this dialect."""
-    assert dialect.message_frame is not None
-    openers = dialect.message_frame.openers
-    return max((opener for opener in openers if literal.startswith(opener)), key=len)

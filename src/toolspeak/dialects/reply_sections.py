@@ -123,27 +123,28 @@ class ReasoningReader:
             if marker in closers:
                 buffer.position += len(marker)
                 break
-            if dialect and marker in openers:
+            if dialect and marker.startswith(openers):
                 goes_on = yield from self._read_header(dialect, marker)
             else:
-                goes_on = yield from self._read_call(marker, ends)
+                goes_on = yield from self._read_call(marker, ends, is_framed=bool(dialect))
             if not goes_on:
                 break
         self._writer.end_reasoning()
 
     def _read_header(self, dialect: Dialect, marker: str) -> Reading[bool]:
         """Read what may be the header of the next message; return whether the reasoning goes on."""
-        kind = "other"
-        if marker not in OTHER_TURN_OPENERS:
-            kind = yield from self._headers.peek_kind(dialect, marker)
+        if marker in OTHER_TURN_OPENERS:
+            return False
+        opener = find_header_opener(dialect, marker)
+        kind = yield from self._headers.peek_kind(dialect, opener)
         if kind == "other":
             return False
         if kind == "tool" and (yield from self._final_calls.begin_here()):
             return self._end_at_call()
-        self._write(marker)
+        self._write(opener)
         return True
 
-    def _read_call(self, opener: str, ends: MarkerSet) -> Reading[bool]:
+    def _read_call(self, opener: str, ends: MarkerSet, *, is_framed: bool) -> Reading[bool]:
         """Read a call inside reasoning; return whether the reasoning goes on.
 
         It is part of the reasoning, unless that is not closed and the reply ends with the call.
@@ -162,7 +163,8 @@ class ReasoningReader:
         if closer:
             thought = buffer.release().removesuffix(closer)
             self._writer.write_reasoning(thought)
-            if self._keeps_calls and not self._matcher.is_turn_over:
+            # Where messages have recipients, only a message to a tool can be a call.
+            if self._keeps_calls and not is_framed and not self._matcher.is_turn_over:
                 self.thoughts_with_calls.append(thought)
             return False
         self._unclosed.add(ends)
@@ -180,6 +182,13 @@ class ReasoningReader:
     def _write(self, text: str) -> None:
         self._writer.write_reasoning(text)
         self._buffer.position += len(text)
+
+
+def find_header_opener(dialect: Dialect, literal: str) -> str:
+    """Return the part of a marker that begins a header in this dialect."""
+    assert dialect.message_frame is not None
+    openers = dialect.message_frame.openers
+    return max((opener for opener in openers if literal.startswith(opener)), key=len)
 
 
 @lru_cache(maxsize=64)

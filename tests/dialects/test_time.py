@@ -17,13 +17,14 @@ from toolspeak.dialects.catalog import ALL_DIALECTS
 from toolspeak.testing import split_into_chunks
 from toolspeak.types import Trust
 
-LENGTHS = (1_500, 3_000, 6_000, 12_000)
+LENGTHS = (750, 1_500, 3_000, 6_000)
 LIMIT = 20
 """Eight times the text may take so many times as long: quadratic time is sixty-four times."""
-FREE = 0.15
+FREE = 0.08
 """Seconds that need no comparison. Text that is read in vain costs up to this at any length."""
-AFTER = ("", "{", '{"', "[", "t(", "'", "`", "\n\n")
+AFTER = ("", '{"')
 TRUSTS: tuple[Trust, ...] = ("strict", "standard", "lenient")
+OPTIONS: tuple[tuple[str, Trust, int], ...] = (("", "strict", 10**9), ('{"', "standard", 64))
 UNITS = sorted({*filter(None, REPEATED), *MARKERS})
 
 
@@ -83,19 +84,19 @@ def list_openers(name: str) -> Iterator[str]:
 @pytest.mark.parametrize("name", sorted({dialect.name for dialect in ALL_DIALECTS}))
 def test_time_of_a_named_dialects_markers_is_linear(name: str) -> None:
     rows = Rows()
-    for unit, after in itertools.product(dict.fromkeys(filter(None, list_openers(name))), AFTER):
-        for trust, size in (("strict", 10**9), ("standard", 64), ("lenient", 10**9)):
+    for unit in dict.fromkeys(filter(None, list_openers(name))):
+        for after, trust, size in OPTIONS:
             with rows.row((unit, after, trust, size)):
                 assert grows_linearly(unit + after, trust, name, size=size)
     rows.assert_passed()
 
 
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", range(4))
 def test_time_of_pairs_of_openers_is_linear(part: int) -> None:
     """Pairs are too many for one run: each run takes the same sample of them."""
     rows = Rows()
     chance = random.Random(part)
-    for _ in range(400):
+    for _ in range(60):
         first, second = chance.sample(UNITS, 2)
         after, trust = chance.choice(AFTER), chance.choice(TRUSTS)
         with rows.row((first, second, after, trust)):

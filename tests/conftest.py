@@ -59,6 +59,7 @@ MARKERS = {
         "dialects/test_inside.py",
         "dialects/test_roundtrip.py::test_rendered_calls",
         "dialects/test_roundtrip.py::test_tool_name_reads_back",
+        "dialects/test_time.py",
         "engine/test_recovery.py::test_scripted_fault",
         "gateway/test_client_disconnects.py",
         "gateway/test_conversations.py",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, Literal, TypeGuard
 
 from .calls.drafts import read_drafts
@@ -30,11 +31,12 @@ from .events import (
     CallRejected,
     CallStart,
     Event,
+    Finish,
     ReasoningDelta,
     TextDelta,
     fold,
 )
-from .types import Capabilities, Note, Reply, Trust
+from .types import COMPLETE_STOP_REASONS, Capabilities, Failure, Note, Reply, Trust
 from .wires import WIRES
 
 Extraction = Reply
@@ -80,8 +82,11 @@ def extract(
             reasoning_open=False if _has_reasoning(decoded) else reasoning_open,
             new_id=new_id,
         )
-        is_text = isinstance(reply, str)
-        result = fold(parser.events([reply]) if is_text else _replace_text(decoded, parser.events))
+        if isinstance(reply, str):
+            result = fold(parser.events([reply]))
+        else:
+            read = partial(parser.events, is_complete=_is_complete(decoded))
+            result = fold(_replace_text(decoded, read))
     if on_problem == "raise" and result.rejected:
         raise ExtractionProblem(result.rejected[0])
     return result
@@ -94,6 +99,15 @@ def extract_structured(response: Any) -> Reply:
 
 def _has_reasoning(events: Iterable[Event]) -> bool:
     return any(isinstance(event, ReasoningDelta) for event in events)
+
+
+def _is_complete(events: Iterable[Event]) -> bool:
+    """Return False if the reply was cut off."""
+    return all(
+        not isinstance(event, Failure)
+        and (not isinstance(event, Finish) or event.stop_reason in COMPLETE_STOP_REASONS)
+        for event in events
+    )
 
 
 def _is_plain_text(event: Event) -> bool:

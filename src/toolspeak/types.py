@@ -252,6 +252,8 @@ class Failure(Struct, frozen=True, tag="failure"):
 StopReason = Literal[
     "stop", "calls", "length", "stop_sequence", "filter", "refusal", "pause", "error"
 ]
+COMPLETE_STOP_REASONS = frozenset({"stop", "calls", "stop_sequence", None})
+"""The reasons of replies that ended by themselves, as far as the API says."""
 
 
 class Reply(Struct, frozen=True, kw_only=True):

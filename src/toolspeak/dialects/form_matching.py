@@ -273,9 +273,13 @@ class FormMatcher:
             except FormRejected:
                 self._buffer.restore()
                 rejected.append(form)
+                if self.write_if_read_too_often():
+                    return True
             except UndeclaredCall as undeclared:
                 self._buffer.restore()
                 undeclared_size = max(undeclared_size, undeclared.size)
+                if self.write_if_read_too_often():
+                    return True
             is_truncated = attempt.is_truncated
         if rejected:
             # Every form found a fault: the first one reports its own.

@@ -68,6 +68,8 @@ class MarkerContext:
         """The last characters of the text."""
         self._example_end = -1
         """Offset in the whole reply where the last announced example ended."""
+        self.ends_of_message_to_user: tuple[str, ...] = ()
+        """The markers that end the current message, if its header addresses it to the user."""
 
     def append(self, text: str) -> None:
         """Follow text that was written."""
@@ -91,9 +93,11 @@ class MarkerContext:
     def find_example_reason(self, marker: Marker) -> Reading[str]:
         """Return why a call that begins here is only an example, or "".
 
-        It is in inline code, in a fence or in HTML for code, or is recited from our prompt. A
-        fence that is the whole reply was handled before.
+        It is in a message to the user, in inline code, in a fence or in HTML for code, or is
+        recited from our prompt. A fence that is the whole reply was handled before.
         """
+        if self.ends_of_message_to_user and not marker.framed_dialects:
+            return "is in a message to the user"
         if self._trust == "lenient":
             return ""
         if _RECITED.search(self._tail):

@@ -32,13 +32,13 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ..calls.ids import CallKey, call_key, new_call_id
+from ..calls.ids import new_call_id
 from ..calls.json_values import iter_strings
 from ..calls.resolution import CallResolver
 from ..calls.tools import Toolset, as_tools
 from ..errors import UsageError
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassify
-from ..security.echo_guard import EchoGuard
+from ..security.echo_guard import EchoGuard, FoundCall
 from ..types import Note, Tool, Trust
 from .call_sink import CallSink, EventWriter
 from .form_matching import FormMatcher
@@ -53,14 +53,21 @@ from .markers import (
     marker_table_for,
     without_position_rules,
 )
-from .reply_sections import BareMessageReader, FramedMessageReader, ReasoningReader
+from .reply_sections import (
+    BareMessageReader,
+    FinalCalls,
+    FramedMessageReader,
+    ReasoningReader,
+    find_header_opener,
+)
 from .template import Dialect
-from .text_buffer import NEED_MORE, HeldTooLong, Reading, TextBuffer
+from .text_buffer import NEED_MORE, HeldTooLong, Reading, TextBuffer, read_now
 
 MAX_CALL_LENGTH = 8_000_000
 """The longest call, in characters; a longer one becomes text."""
 _MAX_NESTING = 4
 """The depth to which calls are searched for in the arguments of other calls."""
+_SPACE = re.compile(r"\s*+")
 _OPENER = re.compile(r"<[^<>]{2,}>|\[[A-Z_]{4,}\]")
 _CONTROL_TOKEN_STARTS = ("<|", "<｜")
 """Only a model's own tokens begin with these: explanations do not hold them."""
@@ -142,21 +149,26 @@ class Parser:
         """The arguments of a call are being read."""
         return self._buffer.active_scanner is not None
 
-    def finish(self) -> list[Event]:
-        """End the text; return the remaining events and `Finish`."""
+    def finish(self, *, is_complete: bool = True) -> list[Event]:
+        """End the text; return the remaining events and `Finish`.
+
+        `is_complete` is False if the reply was cut off, as by a limit on its tokens: then no call
+        is made that stands in reasoning without an end.
+        """
         if self._buffer.is_final:
             return []
+        self._buffer.is_complete = is_complete
         self._buffer.is_final = True
         self._buffer.append("")
         next(self._steps, None)
         self._writer.emit(Finish())
         return self._writer.take_events()
 
-    def events(self, chunks: Iterable[str]) -> Iterator[Event]:
+    def events(self, chunks: Iterable[str], *, is_complete: bool = True) -> Iterator[Event]:
         """Yield all events of a stream, to its end."""
         for chunk in chunks:
             yield from self.feed(chunk)
-        yield from self.finish()
+        yield from self.finish(is_complete=is_complete)
 
 
 def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> ReplyMachine:
@@ -196,7 +208,7 @@ def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> Rep
     return ReplyMachine(options, context, state, matcher)
 
 
-def find_calls(options: ParserOptions, text: str) -> Iterator[CallKey]:
+def find_calls(options: ParserOptions, text: str) -> Iterator[FoundCall]:
     """Yield every call that a text holds, in any dialect, also inside other calls."""
     inner = ParserOptions(tools=options.tools, types_only=options.types_only, trust="lenient")
     for _ in range(_MAX_NESTING):
@@ -204,7 +216,7 @@ def find_calls(options: ParserOptions, text: str) -> Iterator[CallKey]:
         machine = build_machine(inner, is_exhaustive=True)
         for event in machine.read_whole(text):
             if isinstance(event, CallEnd):
-                yield call_key(event.call.name, event.call.arguments)
+                yield event.call.name, event.call.arguments
                 inner_texts.extend(iter_strings(event.call.arguments))
         text = "\n\n".join(inner_texts)
         if not text:
@@ -221,6 +233,17 @@ def makes_calls(options: ParserOptions, text: str) -> bool:
     )
     found = build_machine(inner).read_whole(text)
     return any(isinstance(event, CallEnd) for event in found)
+
+
+def find_final_calls(options: ParserOptions, text: str) -> int:
+    """Return where the complete calls of an expected dialect begin that end a text, or -1."""
+    inner = ParserOptions(
+        dialect=options.dialect,
+        tools=options.tools,
+        types_only=options.types_only,
+        trust="strict",
+    )
+    return build_machine(inner).find_final_calls(text)
 
 
 class ReplyMachine:
@@ -240,10 +263,20 @@ class ReplyMachine:
         self._sink = state.sink
         self.buffer = state.buffer
         self.writer = state.writer
-        self._framed_messages = FramedMessageReader(state, matcher)
-        self._bare_message = BareMessageReader(state)
-        self._reasoning = ReasoningReader(state, matcher, keeps_calls=options.trust == "lenient")
+        find = None if options.trust == "strict" else partial(find_final_calls, options)
+        final_calls = FinalCalls(state.buffer, find)
+        self._framed_messages = FramedMessageReader(state, matcher, context, final_calls)
+        self._bare_message = BareMessageReader(state, matcher)
+        self._reasoning = ReasoningReader(
+            state,
+            matcher,
+            self._framed_messages,
+            final_calls,
+            keeps_calls=options.trust == "lenient",
+        )
         self._has_noted_truncation = False
+        self._end_of_tokens_in_text = 0
+        """Offset in the whole reply where tokens end that other text is known to follow."""
 
     def read_whole(self, text: str) -> list[Event]:
         """Read a text that has arrived whole."""
@@ -252,6 +285,25 @@ class ReplyMachine:
         for _ in self.run():
             pass
         return self.writer.take_events()
+
+    def find_final_calls(self, text: str) -> int:
+        """Return where the calls begin that end a text, or -1 if anything else ends it."""
+        self.buffer.append(text)
+        self.buffer.is_final = True
+        start, write = -1, self.writer.write_text
+        while literal := read_now(self.buffer.find_marker(self._table.literals, write)):
+            at, count = self.buffer.offset, self._sink.call_count
+            start = -1 if self.writer.length_since_call else start
+            self._read_at(literal)
+            if start < 0 and self._sink.call_count > count:
+                start = at
+        return -1 if self.writer.length_since_call or self.writer.has_reasoning else start
+
+    def _read_at(self, literal: str) -> None:
+        """Read what begins at a marker of a text that has arrived whole."""
+        if not read_now(self._read_marker(literal)):
+            self.writer.write_text(literal)
+            self.buffer.position += len(literal)
 
     def run(self) -> Reading[None]:
         """Read the reply; the first step only starts the machine."""
@@ -262,7 +314,8 @@ class ReplyMachine:
             if not (yield from self._read_marker(literal)):
                 write(literal)
                 self.buffer.position += len(literal)
-        if self._reasoning.thoughts_with_calls and not self._sink.call_count:
+        may_make_drafts = self.buffer.is_complete and not self._sink.call_count
+        if self._reasoning.thoughts_with_calls and may_make_drafts:
             self._make_calls_of_reasoning()
         self.writer.finish_text(has_calls=self._sink.call_count > 0)
 
@@ -342,7 +395,7 @@ class ReplyMachine:
 
     def _read_call_or_message(self, literal: str, marker: Marker) -> Reading[bool]:
         """Read a call, or a message with a header, if one begins here."""
-        if marker.forms:
+        if marker.forms and not self._context.ends_of_message_to_user:
             if (yield from self._matcher.match_forms(marker.forms)):
                 return True
             if self._matcher.reached_end and self._drop_lone_openers(literal):
@@ -350,7 +403,7 @@ class ReplyMachine:
         if marker.framed_dialects:
             in_code = yield from self._context.is_code(marker)
             for dialect in marker.framed_dialects:
-                opener = _header_opener(dialect, literal)
+                opener = find_header_opener(dialect, literal)
                 if (yield from self._read_framed_message(dialect, opener, only_calls=in_code)):
                     return True
         return False
@@ -364,15 +417,17 @@ class ReplyMachine:
         if not is_line_start and not literal.startswith(_CONTROL_TOKEN_STARTS):
             return False
         buffer = self.buffer
-        opened = rest = buffer.text[buffer.position :]
-        while rest and (match := self._table.literals.pattern.match(rest)):
+        text, at = buffer.text, buffer.position
+        while match := self._table.literals.pattern.match(text, at):
             openers = [form.opener for form in self._table.markers[match[0]].forms]
             if match[0] not in openers or not _OPENER.fullmatch(match[0]):
                 return False
-            rest = rest[match.end() :].lstrip()
-        if rest:
+            match = _SPACE.match(text, match.end())
+            at = match.end() if match else at
+        if at < len(text):
             return False
-        buffer.position = len(buffer.text)
+        opened = text[buffer.position :]
+        buffer.position = len(text)
         self.writer.add_note("truncated", "a call was opened, and nothing followed", opened)
         return True
 
@@ -383,7 +438,8 @@ class ReplyMachine:
         if section == "reasoning":
             frame = dialect.message_frame
             assert frame is not None
-            yield from self._reasoning.read(frame.message_ends, frame.openers)
+            self._context.ends_of_message_to_user = ()
+            yield from self._reasoning.read(frame.message_ends, dialect)
         return bool(section)
 
     # Reasoning.
@@ -465,6 +521,8 @@ class ReplyMachine:
             return False
         self.buffer.position += len(literal)
         self._framed_messages.boundary = self.buffer.offset
+        if literal in self._context.ends_of_message_to_user:
+            self._context.ends_of_message_to_user = ()
         is_expected = self._table.scope.has_control_token(literal)
         if is_expected and self.writer.last_character not in ("", "\n"):
             is_expected = (yield from self.buffer.peek()) in ("", "\n", "<", "[")
@@ -475,12 +533,15 @@ class ReplyMachine:
     def _drop_trailing_tokens(self, literal: str) -> Reading[bool]:
         """Drop tokens that are not text if nothing else follows them."""
         buffer = self.buffer
+        if buffer.offset < self._end_of_tokens_in_text:
+            return False
         tokens = marker_set((*self._table.control_tokens, *self._table.trailing_tokens))
         buffer.hold()
         while match := (yield from buffer.match_marker(tokens)):
             buffer.position = match.end()
             yield from buffer.read_space()
         if not buffer.is_final or buffer.position < len(buffer.text):
+            self._end_of_tokens_in_text = buffer.offset
             buffer.restore()
             return False
         self._note_control_token(literal, buffer.release())
@@ -525,10 +586,3 @@ class ReplyMachine:
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise UsageError(f"`{name}` must be one of {', '.join(choices)}, not {value!r}.")
-
-
-def _header_opener(dialect: Dialect, literal: str) -> str:
-    """Return the part of a marker that begins a header in this dialect."""
-    assert dialect.message_frame is not None
-    openers = dialect.message_frame.openers
-    return max((opener for opener in openers if literal.startswith(opener)), key=len)

@@ -7,11 +7,16 @@
 
 The header of a message names its recipient: the user, the model itself, or a tool. Forms without a
 marker count only if nothing else is in the message; its events wait until the end is reached.
+
+A call inside reasoning, or inside a message to the user, is not made. Some models forget to end
+these before a call: `FinalCalls` finds the calls that may be meant.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -22,9 +27,10 @@ from .call_sink import TentativeEvents
 from .form_matching import FormMatcher, read_form
 from .form_reader import Body, FormReader, Header, ParserState
 from .json_bodies import read_json_arguments
+from .marker_context import MarkerContext
 from .markers import MarkerSet, marker_set
-from .template import JSON_SLOTS, CallForm, Dialect, MessageFrame
-from .text_buffer import HeldTooLong, Reading
+from .template import JSON_SLOTS, OTHER_TURN_OPENERS, CallForm, Dialect, MessageFrame
+from .text_buffer import HeldTooLong, Reading, TextBuffer
 
 _MAX_HEADER_LENGTH = 300
 _LINE = re.compile(r"\n[^<]")
@@ -38,48 +44,110 @@ _MAX_WORD_LENGTH = 40
 _TAG = re.compile(r"</?+[\w:.\-]*+>?+")
 _PEOPLE = frozenset(("assistant", "user", "all", "self"))
 
-BareMessageResult = Literal["calls", "truncated", "text"]
+BareMessageResult = Literal["calls", "truncated", "unread", "text"]
+"""The rest of a message; "unread" if it was read too often and is text for that reason."""
 Section = Literal["", "done", "text", "reasoning"]
 """The text after a header; "" if it is no header, "done" if the message was read to its end."""
+HeaderKind = Literal["", "tool", "other"]
+"""To whom a header addresses its message; "" if it is no header."""
+
+
+class FinalCalls:
+    """Finds the complete calls that are the very last thing of a reply.
+
+    Only they may end a thought or a message that nothing else ends, and only if the reply was not
+    cut off: all other calls there are drafts.
+    """
+
+    def __init__(self, buffer: TextBuffer, find: Callable[[str], int] | None) -> None:
+        self._buffer = buffer
+        self._find = find
+        """Returns where the calls begin that end a text, or -1; None if drafts never count."""
+        self._offset: int | None = None
+        """Offset in the whole reply where they begin; -1 if there are none, None if unknown."""
+
+    def begin_here(self) -> Reading[bool]:
+        """Return True if they begin here. That is certain only at the end of the reply."""
+        buffer = self._buffer
+        if self._find is None:
+            return False
+        if self._offset is None:
+            is_at_end = yield from buffer.look_ahead(buffer.read_to_end())
+            self._offset = self._search() if is_at_end else -1
+        return self._offset == buffer.offset
+
+    def _search(self) -> int:
+        buffer = self._buffer
+        if self._find is None or not buffer.is_complete:
+            return -1
+        start = self._find(buffer.text[buffer.position :])
+        return buffer.offset + start if start >= 0 else -1
 
 
 class ReasoningReader:
     """Reads the reasoning of one reply."""
 
-    def __init__(self, state: ParserState, matcher: FormMatcher, *, keeps_calls: bool) -> None:
+    def __init__(
+        self,
+        state: ParserState,
+        matcher: FormMatcher,
+        headers: FramedMessageReader,
+        final_calls: FinalCalls,
+        *,
+        keeps_calls: bool,
+    ) -> None:
         self._buffer = state.buffer
         self._writer = state.writer
         self._matcher = matcher
+        self._headers = headers
+        self._final_calls = final_calls
         self._call_openers = state.table.call_openers
         self._keeps_calls = keeps_calls
         self.thoughts_with_calls: list[str] = []
         """Reasoning that seems to hold calls, if it is wanted."""
-        self._unclosed: list[MarkerSet] = []
+        self._unclosed: set[MarkerSet] = set()
         """Closers that do not come in the rest of the text."""
 
-    def read(self, closers: tuple[str, ...], before: tuple[str, ...] = ()) -> Reading[None]:
-        """Read reasoning through the first of `closers`, or up to the first of `before`."""
+    def read(self, closers: tuple[str, ...], dialect: Dialect | None = None) -> Reading[None]:
+        """Read reasoning through the first of `closers`, or up to a header of the dialect."""
         if self._matcher.is_exhaustive:
             # All text is searched for calls, reasoning too.
             return
+        buffer, write = self._buffer, self._writer.write_reasoning
+        frame = dialect.message_frame if dialect else None
+        openers = _message_openers(frame) if frame else ()
         self._writer.begin_reasoning()
         ends = marker_set(closers)
-        markers = marker_set((*closers, *before, *self._call_openers))
-        write = self._writer.write_reasoning
-        while marker := (yield from self._buffer.find_marker(markers, write)):
-            if marker in before:
-                break
+        markers = marker_set((*closers, *openers, *self._call_openers))
+        while marker := (yield from buffer.find_marker(markers, write)):
             if marker in closers:
-                self._buffer.position += len(marker)
+                buffer.position += len(marker)
                 break
-            if not (yield from self._read_call(ends)):
+            if dialect and marker.startswith(openers):
+                goes_on = yield from self._read_header(dialect, marker)
+            else:
+                goes_on = yield from self._read_call(marker, ends, is_framed=bool(dialect))
+            if not goes_on:
                 break
         self._writer.end_reasoning()
 
-    def _read_call(self, ends: MarkerSet) -> Reading[bool]:
+    def _read_header(self, dialect: Dialect, marker: str) -> Reading[bool]:
+        """Read what may be the header of the next message; return whether the reasoning goes on."""
+        if marker in OTHER_TURN_OPENERS:
+            return False
+        opener = find_header_opener(dialect, marker)
+        kind = yield from self._headers.peek_kind(dialect, opener)
+        if kind == "other":
+            return False
+        if kind == "tool" and (yield from self._final_calls.begin_here()):
+            return self._end_at_call()
+        self._write(opener)
+        return True
+
+    def _read_call(self, opener: str, ends: MarkerSet, *, is_framed: bool) -> Reading[bool]:
         """Read a call inside reasoning; return whether the reasoning goes on.
 
-        It is part of the reasoning if that is closed afterwards; else it ends the reasoning.
+        It is part of the reasoning, unless that is not closed and the reply ends with the call.
         """
         buffer = self._buffer
         buffer.hold()
@@ -95,14 +163,38 @@ class ReasoningReader:
         if closer:
             thought = buffer.release().removesuffix(closer)
             self._writer.write_reasoning(thought)
-            if self._keeps_calls and not self._matcher.is_turn_over:
+            # Where messages have recipients, only a message to a tool can be a call.
+            if self._keeps_calls and not is_framed and not self._matcher.is_turn_over:
                 self.thoughts_with_calls.append(thought)
             return False
-        self._unclosed.append(ends)
+        self._unclosed.add(ends)
         buffer.restore()
+        if (yield from self._final_calls.begin_here()):
+            return self._end_at_call()
+        self._write(opener)
+        return True
+
+    def _end_at_call(self) -> bool:
         message = "the reasoning is not closed; it ends at the call"
         self._writer.add_note("unclosed-reasoning", message)
         return False
+
+    def _write(self, text: str) -> None:
+        self._writer.write_reasoning(text)
+        self._buffer.position += len(text)
+
+
+def find_header_opener(dialect: Dialect, literal: str) -> str:
+    """Return the part of a marker that begins a header in this dialect."""
+    assert dialect.message_frame is not None
+    openers = dialect.message_frame.openers
+    return max((opener for opener in openers if literal.startswith(opener)), key=len)
+
+
+@lru_cache(maxsize=64)
+def _message_openers(frame: MessageFrame) -> tuple[str, ...]:
+    """Return the literals that may begin another message, also one of another role."""
+    return (*frame.openers, *(one for one in OTHER_TURN_OPENERS if one.startswith(frame.openers)))
 
 
 class _MessageToTool(Struct, frozen=True, eq=False):
@@ -130,10 +222,18 @@ class _MessageToTool(Struct, frozen=True, eq=False):
 class FramedMessageReader:
     """Reads the headers of messages, and messages that are calls."""
 
-    def __init__(self, state: ParserState, matcher: FormMatcher) -> None:
+    def __init__(
+        self,
+        state: ParserState,
+        matcher: FormMatcher,
+        context: MarkerContext,
+        final_calls: FinalCalls,
+    ) -> None:
         self._state = state
         self._buffer = state.buffer
         self._matcher = matcher
+        self._context = context
+        self._final_calls = final_calls
         self.boundary = -1
         """Offset in the whole reply of the last token that may have ended a message."""
 
@@ -142,6 +242,8 @@ class FramedMessageReader:
 
         With `only_calls`, the header of any other message is text.
         """
+        if self._context.ends_of_message_to_user and (yield from self._is_quoted(dialect, opener)):
+            return ""
         buffer, frame = self._buffer, dialect.message_frame
         assert frame is not None
         at_boundary = self._is_at_boundary()
@@ -162,12 +264,38 @@ class FramedMessageReader:
         is_unexpected = dialect not in self._state.table.scope.named
         if not is_complete or only_calls or (is_unknown and not opener and is_unexpected):
             return self._give_back()
+        is_to_tool = recipient is not None and recipient[1] not in _PEOPLE
+        self._context.ends_of_message_to_user = () if is_to_tool else frame.message_ends
         buffer.release()
         self._matcher.write_if_read_too_often()
         if not at_boundary or (recipient and recipient[1] not in _PEOPLE):
             message = "the header of a message was removed from the text"
             self._state.writer.add_note("control-token", message, header)
         return "reasoning" if re.search(frame.reasoning_pattern, header) else "text"
+
+    def peek_kind(self, dialect: Dialect, opener: str) -> Reading[HeaderKind]:
+        """Return to whom the header that begins here addresses its message."""
+        buffer, frame = self._buffer, dialect.message_frame
+        assert frame is not None
+        buffer.hold()
+        header = yield from self._read_header(frame, opener)
+        buffer.restore()
+        if header is None:
+            return ""
+        recipient = re.search(frame.recipient_pattern, header)
+        if recipient and recipient[1] not in _PEOPLE:
+            return "tool"
+        return "other" if re.search(frame.header_pattern, header) else ""
+
+    def _is_quoted(self, dialect: Dialect, opener: str) -> Reading[bool]:
+        """Return True if a header within a message to the user does not begin another message."""
+        if (yield from self.peek_kind(dialect, opener)) != "tool":
+            return False
+        if (yield from self._final_calls.begin_here()):
+            return False
+        message = f"{opener} is in a message to the user; it is an example"
+        self._state.writer.add_note("example", message, opener)
+        return True
 
     def _read_message_to_tool(self, call: _MessageToTool) -> Reading[Section]:
         buffer, matcher = self._buffer, self._matcher
@@ -249,9 +377,10 @@ class FramedMessageReader:
 class BareMessageReader:
     """Reads the rest of a message, if it is nothing but calls."""
 
-    def __init__(self, state: ParserState) -> None:
+    def __init__(self, state: ParserState, matcher: FormMatcher) -> None:
         self._state = state
         self._buffer = state.buffer
+        self._matcher = matcher
         self._table = state.table
         self._is_truncated = False
         """The text ended inside a body of the current trial."""
@@ -296,7 +425,9 @@ class BareMessageReader:
         is_truncated = self._is_truncated and not is_too_long and not buffer.is_held_too_long()
         buffer.restore()
         state.sink.forget_calls()
-        return "truncated" if is_truncated else "text"
+        if is_truncated:
+            return "truncated"
+        return "unread" if self._matcher.write_if_read_too_often() else "text"
 
     def _read_calls(self, form: CallForm) -> Reading[Body | None]:
         """Read one form; return its body if it holds nothing but calls."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from ..calls.lenient_json import MAX_DEPTH
 from .markers import MarkerSet, marker_set
@@ -26,6 +26,15 @@ _Result = TypeVar("_Result")
 
 Reading = Generator[None, None, _Result]
 """Reads from the buffer and returns a result; yields whenever it needs more text."""
+
+
+def read_now(steps: Reading[_Result]) -> _Result:
+    """Return the result of steps that read text which has arrived whole."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value
 
 
 class HeldTooLong(Exception):
@@ -54,6 +63,8 @@ class TextBuffer:
         self.position = 0
         self.is_final = False
         """No more text will arrive."""
+        self.is_complete = True
+        """The reply has not been cut off; known at the end."""
         self.text_offset = 0
         """Offset of `text` in the whole reply."""
         self.furthest = 0
@@ -276,6 +287,14 @@ class TextBuffer:
                 return ""
             keep = match.start() if match else len(self.text) - longest + 1
             self.position = max(self.position, keep)
+            yield
+
+    def read_to_end(self) -> Reading[Literal[True]]:
+        """Read all of the text."""
+        while True:
+            self.position = len(self.text)
+            if self.is_final:
+                return True
             yield
 
     def peek(self) -> Reading[str]:

@@ -125,14 +125,14 @@ class ConstrainedReader:
         """True while a call has started and not ended."""
         return self._state == self._read_call
 
-    def finish(self) -> Iterable[Event]:
+    def finish(self, *, is_complete: bool) -> Iterable[Event]:
         if self._state == self._read_text_answer:
             return self._emit_text(self._buffer)
         if self._state == self._read_value_answer:
             return self._emit_text(_extract_answer(self._buffer) or self._buffer)
         if self._state == self._ignore_rest:
             return [Finish()]
-        return [*self._parser.feed(self._buffer), *self._parser.finish()]
+        return self._parser.events([self._buffer], is_complete=is_complete)
 
     def _emit_text(self, text: str) -> Iterable[Event]:
         return [TextDelta(text), Finish()] if text else [Finish()]

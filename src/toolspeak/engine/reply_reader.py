@@ -32,7 +32,14 @@ from ..events import (
 )
 from ..notes import NOTES
 from ..security.escaping import Escaper
-from ..types import Failure, Note, Request, StopReason, ToolCall
+from ..types import (
+    COMPLETE_STOP_REASONS,
+    Failure,
+    Note,
+    Request,
+    StopReason,
+    ToolCall,
+)
 from ..wires import StreamDecoder
 from .attempt import Attempt
 from .constrained import ConstrainedReader
@@ -111,7 +118,7 @@ class TextReader(Protocol):
 
     def feed(self, text: str) -> Iterable[Event]: ...
 
-    def finish(self) -> Iterable[Event]: ...
+    def finish(self, *, is_complete: bool) -> Iterable[Event]: ...
 
     @property
     def is_in_call(self) -> bool: ...
@@ -205,7 +212,8 @@ class CallExtractor:
         return self._check_structured(event.call)
 
     def _handle_finish(self, event: Finish) -> Iterable[Event]:
-        flushed = self._flush_text() if self._text_reader else ()
+        is_complete = event.stop_reason in COMPLETE_STOP_REASONS
+        flushed = self._flush_text(is_complete=is_complete) if self._text_reader else ()
         reason = self._correct_stop_reason(event.stop_reason)
         if reason != event.stop_reason:
             event = structs.replace(event, stop_reason=reason)
@@ -216,10 +224,12 @@ class CallExtractor:
 
     # Calls in text.
 
-    def _flush_text(self) -> list[Event]:
-        """End the text that is being read."""
+    def _flush_text(self, *, is_complete: bool = False) -> list[Event]:
+        """End the text that is being read; it is complete if the reply ended with it by itself."""
         reader, self._text_reader = self._text_reader, None
-        return self._finish_text_calls(reader.finish()) if reader else []
+        if reader is None:
+            return []
+        return self._finish_text_calls(reader.finish(is_complete=is_complete))
 
     def _finish_text_calls(self, events: Iterable[Event]) -> list[Event]:
         """Return a text reader's events, with each call as the client declared it."""
@@ -295,7 +305,7 @@ class CallExtractor:
     def _correct_stop_reason(self, reason: StopReason | None) -> StopReason | None:
         """Return "calls" only for a reply that has calls."""
         if self.count:
-            return "calls" if reason in ("stop", "calls", "stop_sequence", None) else reason
+            return "calls" if reason in COMPLETE_STOP_REASONS else reason
         return "stop" if reason == "calls" else reason
 
     def _unescape(self, event: TextDelta | ReasoningDelta) -> Event:

@@ -1,7 +1,8 @@
 """Finds calls that only repeat a tool result or a document, so that they are not executed.
 
 The guard recognises calls that are repeated verbatim or serialised again: in any wrapper, in JSON
-strings, in HTML, in quoted or numbered lines, or split between two results. It does not recognise
+strings, in HTML, in quoted or numbered lines, or split between two results. Invisible characters,
+look-alike letters, spaces and the spelling of paths do not matter. It does not recognise
 paraphrases.
 """
 
@@ -17,6 +18,7 @@ from urllib.parse import unquote
 from ..calls.ids import CallKey, call_key
 from ..calls.json_values import iter_strings
 from ..calls.lenient_json import unescape
+from .look_alikes import flatten, flatten_value, see_through
 from .message_origin import UserTurn, split_by_origin, split_results
 
 _LINE_MARGIN = re.compile(
@@ -32,6 +34,10 @@ _JSON_STARTS = ("{", "[", '"')
 _ESCAPE_OR_QUOTE = re.compile(r'(\\.)|"', re.S)
 
 
+FoundCall = tuple[str, Mapping[str, Any]]
+"""The name and the arguments of a call in a text."""
+
+
 class EchoGuard:
     """Decides whether a call only repeats the untrusted parts of a conversation.
 
@@ -41,7 +47,7 @@ class EchoGuard:
     def __init__(
         self,
         context: Any,
-        calls_in: Callable[[str], Iterable[CallKey]],
+        calls_in: Callable[[str], Iterable[FoundCall]],
         makes_calls: Callable[[str], bool],
     ) -> None:
         self._outside_texts, self._user_turns = split_by_origin(context)
@@ -53,8 +59,9 @@ class EchoGuard:
         messages do not."""
         if not any(self._texts[0]):
             return False
-        call = _SearchedCall(name, arguments, raw)
-        return _contain(self._untrusted, call) and not _contain(self._requested, call)
+        return _contain(self._untrusted, _FlattenedCall(name, arguments, raw)) and not _contain(
+            self._requested, _SearchedCall(name, arguments, raw)
+        )
 
     @cached_property
     def _texts(self) -> tuple[list[str], list[str]]:
@@ -67,16 +74,21 @@ class EchoGuard:
 
     @cached_property
     def _untrusted(self) -> list[_DecodedText]:
-        return self._decode(self._texts[0])
+        texts = self._texts[0]
+        seen_through = [plain for text in texts if (plain := see_through(text)) != text]
+        decoded = self._decode(texts) + (self._decode(seen_through) if seen_through else [])
+        plain = (plain for text in decoded if (plain := see_through(text)) != text)
+        return [_FlattenedText(text, self._calls_in) for text in dict.fromkeys((*decoded, *plain))]
 
     @cached_property
     def _requested(self) -> list[_DecodedText]:
-        return self._decode(self._texts[1])
+        """The user's requests, as they are spelled: another spelling is another request."""
+        return [_DecodedText(text, self._calls_in) for text in self._decode(self._texts[1])]
 
-    def _decode(self, texts: list[str]) -> list[_DecodedText]:
+    def _decode(self, texts: list[str]) -> list[str]:
         joined = ["".join(texts), "\n".join(texts)] if len(texts) > 1 else []
         decodings = (decoding for text in (*texts, *joined) for decoding in decode_layers(text))
-        return [_DecodedText(text, self._calls_in) for text in dict.fromkeys(decodings)]
+        return list(dict.fromkeys(decodings))
 
     def _split_turn(self, turn: UserTurn) -> Iterable[tuple[bool, str]]:
         """Split a user's turn into tool results and requests.
@@ -119,10 +131,18 @@ class _SearchedCall:
         return has_name and all(word in alphanumerics for word in self._words)
 
 
+class _FlattenedCall(_SearchedCall):
+    """A call, however it is spelled."""
+
+    def __init__(self, name: str, arguments: Mapping[str, Any], raw: str) -> None:
+        super().__init__(see_through(name), flatten_value(dict(arguments)), flatten(raw))
+        self.key = call_key(name, flatten_value(dict(arguments)))
+
+
 class _DecodedText:
     """A text that may contain calls; it is parsed only for a call that it may contain."""
 
-    def __init__(self, text: str, calls_in: Callable[[str], Iterable[CallKey]]) -> None:
+    def __init__(self, text: str, calls_in: Callable[[str], Iterable[FoundCall]]) -> None:
         self._text, self._calls_in = text, calls_in
         self._single_spaced = _collapse_spaces(text)
         self._alphanumerics = _alphanumerics(text)
@@ -135,7 +155,21 @@ class _DecodedText:
 
     @cached_property
     def _calls(self) -> frozenset[CallKey]:
-        return frozenset(self._calls_in(self._text))
+        return frozenset(call_key(*call) for call in self._calls_in(self._text))
+
+
+class _FlattenedText(_DecodedText):
+    """A text that may contain calls, however they are spelled."""
+
+    def __init__(self, text: str, calls_in: Callable[[str], Iterable[FoundCall]]) -> None:
+        super().__init__(text, calls_in)
+        flat = flatten(text)
+        self._single_spaced, self._alphanumerics = flat, _alphanumerics(flat)
+
+    @cached_property
+    def _calls(self) -> frozenset[CallKey]:
+        found = self._calls_in(self._text)
+        return frozenset(call_key(name, flatten_value(dict(given))) for name, given in found)
 
 
 def _alphanumerics(text: str) -> str:

@@ -92,13 +92,18 @@ def _possible_starts(text: str, at: int) -> Iterator[int]:
             yield match.end()
 
 
-# Patterns: secrets after a cue.
+# Patterns: secrets after a cue, or right before it.
+
+PATTERN_LOOKBEHIND = 160
+"""The most characters before a cue that a pattern examines."""
+VALUE_LOOKBEHIND = 64
+"""A secret may begin this many characters before its cue: `app:hunter2@tcp(db)`."""
 
 
 def _find_pattern(rows: tuple[CuePattern, ...], window: Window) -> Iterator[Span]:
     """Yield the secret of the first of these patterns that matches."""
     for row in rows:
-        match = row.pattern.match(window.text, window.at, window.end)
+        match = _match_pattern(row, window)
         if match and _is_pattern_value(row, match["value"]):
             start, end = match.span("value")
             read_more = window.continue_from(end, _KEY_BODY) if row.random_only else None
@@ -106,11 +111,22 @@ def _find_pattern(rows: tuple[CuePattern, ...], window: Window) -> Iterator[Span
             return
 
 
+def _match_pattern(row: CuePattern, window: Window) -> re.Match[str] | None:
+    """Return the match that contains the secret."""
+    match = row.pattern.match(window.text, window.at, window.end)
+    if not match or not row.before:
+        return match
+    start = max(0, window.at - PATTERN_LOOKBEHIND)
+    before = row.before.search(window.text, start, window.at)
+    return before if "value" in row.before.groupindex else before and match
+
+
 def _is_pattern_value(row: CuePattern, value: str) -> bool:
     return not is_placeholder(value) and (not row.random_only or is_random(value))
 
 
-# Blocks: private keys of any length. Their lines may be indented, quoted, or written as `\n`.
+# Blocks: private keys of any length. Their lines may be indented, quoted, or written as `\n`. Other
+# text may stand before or after a line: a number, the name of a file, a time, parts of JSON.
 
 _BREAK = r"""(?:\s|\\+[nrt]|\\+u000[aAdD]|\\*["'`]|[+,>\#|*()]|-(?!-))"""
 _BASE64 = r"""(?:[A-Za-z0-9+/=]|\\+/)"""
@@ -131,13 +147,46 @@ _NEXT_BLOCK_WORD = re.compile(
 """A long word of a key, or its last one."""
 _PLAIN_BREAK = re.compile(r"(?:[\s>#|*+-]|\\+[nrt]|\\+u000[aAdD])*")
 """A break without quotes or brackets, which must stay in pairs."""
+_KEY_LINE = re.compile(
+    rf"""(?<![A-Za-z0-9+/=])(?<!\\[nrt])\+?(?P<word>
+      (?={_BASE64}{{0,39}}[A-Z])(?={_BASE64}{{0,39}}[a-z])(?={_BASE64}{{0,39}}[0-9+])
+      {_BASE64}{{40}}{_BASE64}*+)(?![\w.:]|-(?!-))""",
+    re.VERBOSE,
+)
+"""A word that can only belong to a key, whatever stands before it."""
+_NEWLINE = r"(?:\r?\n|\\+r\\+n|\\+[nr])"
+_OTHER_TEXT = r"(?:(?!-----)[^\n]){0,120}?"
+_LAST_KEY_LINE = re.compile(
+    rf"""{_OTHER_TEXT}{_NEWLINE}{_OTHER_TEXT}
+    (?<![A-Za-z0-9+/=])(?P<word>{_BASE64}{{1,80}}+)[\s"',$\\]{{0,4}}?{_NEWLINE}
+    (?:{_OTHER_TEXT}{_NEWLINE}?{_OTHER_TEXT}=[A-Za-z0-9+/]{{4}}[\s"',$\\]{{0,4}}?{_NEWLINE})?
+    {_OTHER_TEXT}{_NEWLINE}?{_OTHER_TEXT}(?:{_CLOSING_LINES})""",
+    re.VERBOSE,
+)
+_CLOSING_LINE = re.compile(f"-----|{_CLOSING_LINES}")
+_MAX_LINES_BEFORE = 8
+"""So many lines may stand before the first line of a key: `Proc-Type: 4,ENCRYPTED`."""
 
 
 def _find_block(block: KeyBlock, window: Window) -> Iterator[Span]:
     """Yield the start of a block's secret lines."""
     opening = block.opens.match(window.text, window.at, window.end)
-    if opening and (start := _BLOCK_START.match(window.text, opening.end(), window.end)):
-        yield Span(start.end(), start.end(), block.kind, read_more=_continue_block)
+    if not opening:
+        return
+    start = match_end(_BLOCK_START, window.text, opening.end(), window.end)
+    if start == opening.end():
+        start = _find_key_line(window.text, start, window.end, _MAX_LINES_BEFORE)
+    if start >= 0:
+        yield Span(start, start, block.kind, read_more=_continue_block)
+
+
+def _find_key_line(text: str, at: int, limit: int, lines: int) -> int:
+    """Return where the next line of a key begins, at most so many lines below; -1 if nowhere."""
+    line = _KEY_LINE.search(text, at, limit)
+    start = line.start("word") if line else -1
+    if start < 0 or _CLOSING_LINE.search(text, at, start) or text.count("\n", at, start) > lines:
+        return -1
+    return start
 
 
 def _continue_block(text: str, at: int, is_final: bool) -> Continuation:
@@ -146,12 +195,23 @@ def _continue_block(text: str, at: int, is_final: bool) -> Continuation:
     word = text[at:end]
     if not is_final and len(text) - end < BLOCK_REACH:
         return Continuation(end, word)
-    next_word = match_end(_BREAKS, text, end, len(text))
-    if next_word == end or not _NEXT_BLOCK_WORD.match(text, next_word):
+    next_word = _find_next_word(text, end, min(len(text), end + BLOCK_REACH))
+    if next_word < 0:
         return Continuation(end, word, is_over=True)
     between = text[end:next_word]
     kept_text = "" if _PLAIN_BREAK.fullmatch(between) else between
     return Continuation(next_word, f"{word}\n", kept_text=kept_text)
+
+
+def _find_next_word(text: str, at: int, limit: int) -> int:
+    """Return where the next word of a block begins, or -1 if there is none."""
+    next_word = match_end(_BREAKS, text, at, limit)
+    if next_word > at and _NEXT_BLOCK_WORD.match(text, next_word, limit):
+        return next_word
+    next_word = _find_key_line(text, at, limit, 1)
+    if next_word < 0 and (last := _LAST_KEY_LINE.match(text, at, limit)):
+        return last.start("word")
+    return next_word
 
 
 # Candidates: the positions to examine.

@@ -31,6 +31,8 @@ class SecretNameRule(Struct, frozen=True, forbid_unknown_fields=True):
     """The rule does not apply after one of these words: `max_token`."""
     only_after: tuple[str, ...] = ()
     """The rule applies only after one of these words: `api_key`."""
+    after_space: bool = False
+    """Any word is a secret if only a space is before it: `bindpw swordfish`."""
     random_only: bool = False
     """Only values that look random are secrets."""
     multi_word: bool = False
@@ -56,6 +58,8 @@ class CuePattern(Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
     cue: str
     pattern: re.Pattern[str]
+    before: re.Pattern[str] | None = None
+    """The text before the cue ends with this."""
     random_only: bool = False
 
 

@@ -118,7 +118,7 @@ def _last_line_end(text: str, at: int, end: int, limit: int) -> int:
     return end
 
 
-BLOCK_REACH = 640
+BLOCK_REACH = 1024
 """This many characters show whether a block begins, or continues after a break."""
 
 

@@ -134,7 +134,8 @@ _HEADER = rf"""(?:[A-Za-z][A-Za-z-]{{2,31}}:[ ][^\n\\"]{{1,96}}+{_BREAK}{{1,16}}
 _LONG_WORD = 16
 _CLOSING_LINES = "|".join(block.closes.pattern for block in RULES.blocks)
 _BLOCK_START = re.compile(
-    rf"{_BREAK}{{1,64}}+{_HEADER}{{0,6}}(?={_BASE64}{{{_LONG_WORD}}})", re.VERBOSE
+    rf"{_BREAK}{{1,64}}+{_HEADER}{{0,6}}(?=(?:[A-Za-z0-9+/]|\\+/){{{_LONG_WORD}}})",
+    re.VERBOSE,
 )
 _BREAKS = re.compile(rf"{_BREAK}{{0,256}}+", re.VERBOSE)
 _BLOCK_WORD = re.compile(rf"{_BASE64}*+", re.VERBOSE)
@@ -147,8 +148,9 @@ _NEXT_BLOCK_WORD = re.compile(
 """A long word of a key, or its last one."""
 _PLAIN_BREAK = re.compile(r"(?:[\s>#|*+-]|\\+[nrt]|\\+u000[aAdD])*")
 """A break without quotes or brackets, which must stay in pairs."""
+_WORD_START = r"(?:(?<=\\[nrt])|(?<![A-Za-z0-9+/=\\]))"
 _KEY_LINE = re.compile(
-    rf"""(?<![A-Za-z0-9+/=])(?<!\\[nrt])\+?(?P<word>
+    rf"""{_WORD_START}(?<!ssh-rsa[ ])(?<!-ed25519[ ])(?<!sha...-)(?<!SHA...:)\+?(?P<word>
       (?={_BASE64}{{0,39}}[A-Z])(?={_BASE64}{{0,39}}[a-z])(?={_BASE64}{{0,39}}[0-9+])
       {_BASE64}{{40}}{_BASE64}*+)(?![\w.:]|-(?!-))""",
     re.VERBOSE,
@@ -158,7 +160,7 @@ _NEWLINE = r"(?:\r?\n|\\+r\\+n|\\+[nr])"
 _OTHER_TEXT = r"(?:(?!-----)[^\n]){0,120}?"
 _LAST_KEY_LINE = re.compile(
     rf"""{_OTHER_TEXT}{_NEWLINE}{_OTHER_TEXT}
-    (?<![A-Za-z0-9+/=])(?P<word>{_BASE64}{{1,80}}+)[\s"',$\\]{{0,4}}?{_NEWLINE}
+    {_WORD_START}(?P<word>{_BASE64}{{1,80}}+)[\s"',$\\]{{0,4}}?{_NEWLINE}
     (?:{_OTHER_TEXT}{_NEWLINE}?{_OTHER_TEXT}=[A-Za-z0-9+/]{{4}}[\s"',$\\]{{0,4}}?{_NEWLINE})?
     {_OTHER_TEXT}{_NEWLINE}?{_OTHER_TEXT}(?:{_CLOSING_LINES})""",
     re.VERBOSE,
@@ -173,10 +175,9 @@ def _find_block(block: KeyBlock, window: Window) -> Iterator[Span]:
     opening = block.opens.match(window.text, window.at, window.end)
     if not opening:
         return
-    start = match_end(_BLOCK_START, window.text, opening.end(), window.end)
-    if start == opening.end():
-        start = _find_key_line(window.text, start, window.end, _MAX_LINES_BEFORE)
-    if start >= 0:
+    plain = _BLOCK_START.match(window.text, opening.end(), window.end)
+    key_line = _find_key_line(window.text, opening.end(), window.end, _MAX_LINES_BEFORE)
+    for start in {plain.end() if plain else -1, key_line} - {-1}:
         yield Span(start, start, block.kind, read_more=_continue_block)
 
 

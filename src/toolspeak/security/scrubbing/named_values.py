@@ -227,7 +227,8 @@ class _NamedValueFinder:
         random_only = not self._rule.after_space
         for span in self._find_value_unless_string_end(at, random_only=random_only):
             is_whole = quote or _DIRECTIVE_END.match(self._text, span.end, self._limit)
-            if is_whole and not is_expression(self._text[span.start : span.end]):
+            is_macro = self._name.isupper() and self._rule.kind != "password"
+            if is_whole and not is_macro and not is_expression(self._text[span.start : span.end]):
                 yield span
 
     def _find_assigned(self, sign: re.Match[str]) -> Iterator[Span]:

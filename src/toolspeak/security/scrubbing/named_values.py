@@ -48,11 +48,13 @@ _NAME = re.compile(
     re.VERBOSE,
 )
 """The rest of a name, and what may follow it; a plain space only in some cases."""
-_NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_NAME_CHARACTERS = f"{_LETTERS}{_LETTERS.upper()}0123456789_.-"
 _MAX_NAME = 64
-_WORDS_BEFORE_NAME = tuple(f"{word} " for rule in RULES.names for word in rule.only_after)
-_LONGEST_WORD = max(map(len, _WORDS_BEFORE_NAME))
+_WORDS_BEFORE_NAME = frozenset(word for rule in RULES.names for word in rule.only_after)
+_LONGEST_WORD = max(map(len, _WORDS_BEFORE_NAME)) + 1
 _SECOND_WORDS = tuple(word for rule in RULES.names if rule.only_after for word in rule.words)
+_MAX_SECOND_WORD = max(map(len, _SECOND_WORDS))
 """`API key` is a name of two words."""
 
 _LINE_START = 128
@@ -85,7 +87,7 @@ def find_name(
     if start and text[start - 1] in "[;":
         start = match_end(_COLOUR_END, text, start, at)
     rule = find_name_rule(text[start:end])
-    if not rule and _has_word_before(text, start):
+    if not rule and start and text[start - 1] == " " and _has_word_before(text, start):
         start = at - len(before) + before.rstrip().rfind(" ") + 1
         rule = find_name_rule(text[start:end])
     if rule and rest["space"] and not _may_precede_space(text, start, rule):
@@ -95,11 +97,10 @@ def find_name(
 
 def _has_word_before(text: str, start: int) -> bool:
     """Return True for `key` in `API key`."""
-    if start == 0 or text[start - 1] != " ":
+    if not text[start : start + _MAX_SECOND_WORD].lower().startswith(_SECOND_WORDS):
         return False
-    before = text[max(0, start - _LONGEST_WORD) : start].lower()
-    is_second = text[start : start + 8].lower().startswith(_SECOND_WORDS)
-    return is_second and before.endswith(_WORDS_BEFORE_NAME)
+    before = text[start - _LONGEST_WORD if start > _LONGEST_WORD else 0 : start - 1].lower()
+    return before[len(before.rstrip(_LETTERS)) :] in _WORDS_BEFORE_NAME
 
 
 def _may_precede_space(text: str, start: int, rule: SecretNameRule) -> bool:
@@ -107,7 +108,14 @@ def _may_precede_space(text: str, start: int, rule: SecretNameRule) -> bool:
     is_tag = start > 0 and text[start - 1] in "<:"
     if rule.kind == "password" or text[start] == "-" or is_tag:
         return True
-    return _DIRECTIVE_START.search(text, max(0, start - _MAX_NAME), start) is not None
+    return _may_be_directive(text, start)
+
+
+def _may_be_directive(text: str, start: int) -> bool:
+    """Return True if a line or a command may begin here: `secret swordfish`."""
+    before = text[max(0, start - _MAX_INDENT) : start]
+    line_start = before.rstrip(" ")
+    return line_start in ("", ":") or line_start.endswith(_BEFORE_DIRECTIVE) or before[-1] == ":"
 
 
 # Signs between a name and its value.
@@ -145,8 +153,9 @@ _OBJECT = re.compile(
     re.VERBOSE,
 )
 """`"db_password": {"sensitive": true, "value": "…"}`"""
-_DIRECTIVE_START = re.compile(r"""(?:^|[\n\t:>+|"]|\\n|\bset|\bset \S{1,64})[ ]{0,16}\Z""")
-"""The start of a line such as `bindpw …`, or a command such as `config set requirepass …`."""
+_MAX_INDENT = 16
+_BEFORE_DIRECTIVE = ("\n", "\t", ">", "+", "|", '"', "\\n", " :", "\n:", " set")
+"""The text before a line such as `bindpw …`, or before a command such as `config set bindpw …`."""
 _DIRECTIVE_END = re.compile(r"""[ \t\r]*(?:\\+[nr]|["']|\Z)""")
 """The end of such a line."""
 _LOGIN = re.compile(r"""(?:login[ \t]+\S{1,64}|\bmachine[ \t]+\S{1,64})\s+\Z""")
@@ -193,6 +202,7 @@ class _NamedValueFinder:
         self._line_before = self._before.rpartition("\n")[2]
         self._is_first_on_line = not self._line_before.strip(" \t-\"'")
         self._is_flag = text.startswith("-", start)
+        self._start = start
 
     def find(self) -> Iterator[Span]:
         if sign := self._match_sign(_ASSIGNMENT):
@@ -209,7 +219,7 @@ class _NamedValueFinder:
             yield from self._find_in_element(sign.end())
         elif self._is_flag and (sign := self._match_sign(_FLAG)):
             yield from self._find_value_unless_string_end(sign.end(), random_only=True)
-        elif (sign := self._match_sign(_FLAG)) and _DIRECTIVE_START.search(self._before):
+        elif (sign := self._match_sign(_FLAG)) and _may_be_directive(self._text, self._start):
             yield from self._find_directive(sign.end())
         elif self._rule.kind == "password" and not self._rule.random_only:
             is_login = _LOGIN.search(self._before)
@@ -237,7 +247,7 @@ class _NamedValueFinder:
             yield from self._find_string(at, sign)
         elif self._rule.header == "cookie" and _COOKIE_JAR.match(self._text, at, self._limit):
             yield from self._find_in_cookie_jar(at)
-        elif value := self._match_sign(_OBJECT):
+        elif self._text.startswith("{", at) and (value := self._match_sign(_OBJECT)):
             random_only = self._rule.kind != "password"
             yield from self._find_value(value.end(), random_only=random_only)
         elif item := _LIST.match(self._text, at, self._limit):

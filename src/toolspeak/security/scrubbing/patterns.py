@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -249,6 +250,32 @@ _WORD_BYTES = bytes(
 _LONG_WORD_BYTES = b"w" * MIN_LONG_WORD
 _CUES, _RULES_OF_CUES = zip(*_cue_rules(), strict=True)
 MAX_CUE = max(map(len, _CUES))
+_NO_CONSONANTS = bytes(set(range(256)) - set(b"bcdfghklmpqrstvwxz"))
+_MIN_CONSONANTS = 3
+_RARE_BYTES = re.compile(rb"(?<=.)[*$@]")
+
+
+class CueSearch(NamedTuple):
+    """The fastest way to search for a cue."""
+
+    cue: bytes
+    consonants: bytes
+    """The cue is not in a text whose consonants do not contain these."""
+    byte: bytes
+    """The cue, or a rare byte of it: to search for one byte is faster."""
+    offset: int
+    """Where this byte is in the cue."""
+
+
+def _plan_search(cue: bytes) -> CueSearch:
+    rare = _RARE_BYTES.search(cue)
+    if rare:
+        return CueSearch(cue, b"", rare[0], rare.start())
+    consonants = cue.translate(None, _NO_CONSONANTS)
+    return CueSearch(cue, consonants if len(consonants) >= _MIN_CONSONANTS else b"", cue, 0)
+
+
+_CUE_SEARCHES = tuple(map(_plan_search, _CUES))
 CUE_RULES: tuple[CueRule, ...] = (*_RULES_OF_CUES, CueRule(find_shapes, may_be_shape))
 
 Candidate = tuple[int, int]
@@ -263,11 +290,13 @@ def find_candidates(text: str, start: int) -> list[Candidate]:
     flat = text[start:].encode("latin-1", "replace")
     lower = flat.lower()
     found: list[Candidate] = []
-    for rule, cue in enumerate(_CUES):
-        at = lower.find(cue)
+    all_consonants = lower.translate(None, _NO_CONSONANTS)
+    for rule, (cue, consonants, byte, offset) in enumerate(_CUE_SEARCHES):
+        at = lower.find(byte) if consonants in all_consonants else -1
         while at >= 0:
-            found.append((start + at, rule))
-            at = lower.find(cue, at + 1)
+            if not offset or lower.startswith(cue, at - offset):
+                found.append((start + at - offset, rule))
+            at = lower.find(byte, at + 1)
     found += ((start + at, len(_CUES)) for at in _find_long_words(flat))
     found.sort(reverse=True)
     return found

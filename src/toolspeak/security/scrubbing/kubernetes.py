@@ -99,9 +99,7 @@ def find_kubernetes_values(window: Window) -> Iterator[Span]:
         return
     is_json = '"' in opening[0]
     before_at = max(0, window.at - _BEFORE)
-    start = (_JSON_START if is_json else _DATA_LINE_START).search(
-        window.text, before_at, window.at
-    )
+    start = (_JSON_START if is_json else _DATA_LINE_START).search(window.text, before_at, window.at)
     if not start:
         return
     indent = 0 if is_json else len(start["indent"])

@@ -158,7 +158,7 @@ _BEFORE_DIRECTIVE = ("\n", "\t", ">", "+", "|", '"', "\\n", " :", "\n:", " set")
 """The text before a line such as `bindpw …`, or before a command such as `config set bindpw …`."""
 _DIRECTIVE_END = re.compile(r"""[ \t\r]*(?:\\+[nr]|["']|\Z)""")
 """The end of such a line."""
-_LOGIN = re.compile(r"""(?:login[ \t]+\S{1,64}|\bmachine[ \t]+\S{1,64})\s+\Z""")
+_LOGIN = re.compile(r"""(?:login[ \t]+\S{1,64}|\bmachine[ \t]+[\w-]{1,32}\.[\w.-]{1,64})\s+\Z""")
 """`login bob password …` in a .netrc file."""
 
 # Around a value.

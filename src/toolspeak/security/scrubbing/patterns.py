@@ -159,11 +159,12 @@ _KEY_LINE = re.compile(
 )
 """A word that can only belong to a key, whatever stands before it."""
 _NEWLINE = r"(?:\r?\n|\\+r\\+n|\\+[nr])"
-_OTHER_TEXT = r"(?:(?!-----)[^\n]){0,120}?"
+_OTHER_TEXT = r"(?:(?!-----[A-Z])[^\n]){0,120}?"
+_LINE_END = r"""(?:[\s"',;$|\\]|<[^<>\n]{1,16}>|\w{1,12}=\w{1,12}){0,8}?"""
 _LAST_KEY_LINE = re.compile(
     rf"""{_OTHER_TEXT}{_NEWLINE}{_OTHER_TEXT}
-    {_WORD_START}(?P<word>{_BASE64}{{1,80}}+)[\s"',$\\]{{0,4}}?{_NEWLINE}
-    (?:{_OTHER_TEXT}{_NEWLINE}?{_OTHER_TEXT}=[A-Za-z0-9+/]{{4}}[\s"',$\\]{{0,4}}?{_NEWLINE})?
+    {_WORD_START}(?P<word>=?[A-Za-z0-9+/]{{1,80}}+={{0,2}}){_LINE_END}{_NEWLINE}
+    (?:{_OTHER_TEXT}{_NEWLINE}?{_OTHER_TEXT}=[A-Za-z0-9+/]{{4}}{_LINE_END}{_NEWLINE})?
     {_OTHER_TEXT}{_NEWLINE}?{_OTHER_TEXT}(?:{_CLOSING_LINES})""",
     re.VERBOSE,
 )

@@ -7,8 +7,8 @@
       config.ini: |
         key = …
 
-`kind` may follow the data, as `kubectl get -o yaml` sorts the names. Where it is too far away, `data`
-is a Secret's if all its values are base64. A ConfigMap has the same form, and is left unchanged.
+`kind` may follow the data, as `kubectl get -o yaml` sorts the names. Where it is too far away,
+`data` is that of a Secret if all its values are base64. A ConfigMap is left unchanged.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _NEWLINE = r"(?:\r?\n|\\n)"
 _NUMBER = r"(?:[ ]{0,8}\d{1,6}(?:\t|→|:[ ]?|[ ]\|[ ]))?"
 """The number of a line: many tools print one before it."""
 _MAY_BE_DATA = re.compile(
-    rf"""[dD]ata(?:\\*"\s{{0,8}}:\s{{0,8}}\{{(?:\s|\\[nrt]){{0,64}}\\*"
-    |[ ]{{0,4}}:[ \t]{{0,4}}(?=\r?\n|\\n))""",
+    r"""[dD]ata(?:\\*"\s{0,8}:\s{0,8}\{(?:\s|\\[nrt]){0,64}\\*"
+    |[ ]{0,4}:[ \t]{0,4}(?=\r?\n|\\n))""",
     re.VERBOSE,
 )
 _DATA_LINE_START = re.compile(

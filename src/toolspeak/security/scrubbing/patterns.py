@@ -143,14 +143,15 @@ _BREAKS = re.compile(rf"{_BREAK}{{0,256}}+", re.VERBOSE)
 _BLOCK_WORD = re.compile(rf"{_BASE64}*+", re.VERBOSE)
 _NEXT_BLOCK_WORD = re.compile(
     rf"""{_BASE64}{{{_LONG_WORD}}}
-    | {_BASE64}{{1,{_LONG_WORD}}}(?:{_BREAK}{{1,64}}+{_BASE64}{{1,8}})?
+    | (?!\d{{1,6}}(?![A-Za-z0-9+/=]))                 # not the number of a line
+    {_BASE64}{{1,{_LONG_WORD}}}(?:{_BREAK}{{1,64}}+{_BASE64}{{1,8}})?
     {_BREAK}{{1,64}}+(?:{_CLOSING_LINES})""",
     re.VERBOSE,
 )
 """A long word of a key, or its last one."""
 _PLAIN_BREAK = re.compile(r"(?:[\s>#|*+-]|\\+[nrt]|\\+u000[aAdD])*")
 """A break without quotes or brackets, which must stay in pairs."""
-_WORD_START = r"(?:(?<=\\[nrt])|(?<![A-Za-z0-9+/=\\]))"
+_WORD_START = r"(?:(?<=\\[nrt])|(?<=\\u[0-9a-fA-F]{4})|(?<![A-Za-z0-9+/=\\]))"
 _KEY_LINE = re.compile(
     rf"""{_WORD_START}(?<!ssh-rsa[ ])(?<!-ed25519[ ])(?<!sha...-)(?<!SHA...:)\+?(?P<word>
       (?={_BASE64}{{0,39}}[A-Z])(?={_BASE64}{{0,39}}[a-z])(?={_BASE64}{{0,39}}[0-9+])

@@ -119,6 +119,19 @@ UNITS = [
     "api key ",
     "a.b:c/",
     "QUJDREVGRw/+",
+    "-----BEGIN PRIVATE KEY-----\n1: Ab1 ",
+    f"-----BEGIN PRIVATE KEY-----\n1: {'Ab1+' * 12}\n2: ab\n",
+    "data:\n  a: QUJDREVGRw==\n",
+    '"data":{"a":"QUJDREVGRw==",',
+    "kind: Secret\ndata:\n",
+    "identified by ",
+    "create a:*:b:",
+    "a:5432:b:c:d",
+    "a:$6$",
+    "a:b@tcp(",
+    "secret a1\n",
+    '"secret":{"a":1,',
+    "password=a.b_1",
 ]
 
 

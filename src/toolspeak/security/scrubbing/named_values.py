@@ -48,9 +48,13 @@ _NAME = re.compile(
     re.VERBOSE,
 )
 """The rest of a name, and what may follow it; a plain space only in some cases."""
-_NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_NAME_CHARACTERS = f"{_LETTERS}{_LETTERS.upper()}0123456789_.-"
 _MAX_NAME = 64
-_WORDS_BEFORE_NAME = tuple(f"{word} " for rule in RULES.names for word in rule.only_after)
+_WORDS_BEFORE_NAME = frozenset(word for rule in RULES.names for word in rule.only_after)
+_LONGEST_WORD = max(map(len, _WORDS_BEFORE_NAME)) + 1
+_SECOND_WORDS = tuple(word for rule in RULES.names if rule.only_after for word in rule.words)
+_MAX_SECOND_WORD = max(map(len, _SECOND_WORDS))
 """`API key` is a name of two words."""
 
 _LINE_START = 128
@@ -83,7 +87,7 @@ def find_name(
     if start and text[start - 1] in "[;":
         start = match_end(_COLOUR_END, text, start, at)
     rule = find_name_rule(text[start:end])
-    if not rule and before.lower().endswith(_WORDS_BEFORE_NAME):
+    if not rule and start and text[start - 1] == " " and _has_word_before(text, start):
         start = at - len(before) + before.rstrip().rfind(" ") + 1
         rule = find_name_rule(text[start:end])
     if rule and rest["space"] and not _may_precede_space(text, start, rule):
@@ -91,10 +95,27 @@ def find_name(
     return (start, end, rule) if rule else None
 
 
+def _has_word_before(text: str, start: int) -> bool:
+    """Return True for `key` in `API key`."""
+    if not text[start : start + _MAX_SECOND_WORD].lower().startswith(_SECOND_WORDS):
+        return False
+    before = text[start - _LONGEST_WORD if start > _LONGEST_WORD else 0 : start - 1].lower()
+    return before[len(before.rstrip(_LETTERS)) :] in _WORDS_BEFORE_NAME
+
+
 def _may_precede_space(text: str, start: int, rule: SecretNameRule) -> bool:
-    """`--token x`, `<token type="x">`, `login x password y`."""
+    """`--token x`, `<token type="x">`, `login x password y`, or `secret x` as a whole line."""
     is_tag = start > 0 and text[start - 1] in "<:"
-    return rule.kind == "password" or text[start] == "-" or is_tag
+    if rule.kind == "password" or text[start] == "-" or is_tag:
+        return True
+    return _may_be_directive(text, start)
+
+
+def _may_be_directive(text: str, start: int) -> bool:
+    """Return True if a line or a command may begin here: `secret swordfish`."""
+    before = text[max(0, start - _MAX_INDENT) : start]
+    line_start = before.rstrip(" ")
+    return line_start in ("", ":") or line_start.endswith(_BEFORE_DIRECTIVE) or before[-1] == ":"
 
 
 # Signs between a name and its value.
@@ -104,7 +125,7 @@ _COLOURS = r"(?:(?:\x1b|\\+(?:u001[bB]|x1[bB]|033|e))\[[\d;]{0,16}m){0,3}"
 _ASSIGNMENT = re.compile(
     rf"""{_COLOURS}{_CLOSING_QUOTE}?\]?(?P<spaces>[ \t]{{0,16}})
     (?::[ ]?[\w.\[\]|<>?, ]{{1,48}}(?==[ ]))?                 # password: str = …
-    (?P<sign>=>|:=|={{1,3}}|:(?!:|//)){_COLOURS}
+    (?P<sign>=>|:=|={{1,3}}|:(?!:|//)|(?<=\w)::(?=[ ]\S)){_COLOURS}
     (?P<gap>(?:[ \t]*[|>][+-]?[ \t\r]*\n)?\s{{0,64}}){_COLOURS}""",
     re.VERBOSE,
 )
@@ -124,8 +145,20 @@ _ATTRIBUTE_TAG_END = re.compile(r"""\\*["'](?:\s[^<>]{0,64})?>\s{0,64}""")
 _PLIST = re.compile(r"""</key>\s{0,64}<string>\s{0,64}""")
 """`<key>password</key><string>…`"""
 _FLAG = re.compile(r"""[ \t]{1,4}(?!-)""")
-_SQL = re.compile(r"""[ \t]{1,4}(?=')""")
-_LOGIN = re.compile(r"""login[ \t]+\S{1,64}\s+\Z""")
+_SQL = re.compile(r"""[ \t]{1,4}(?:(?i:for)[ ]\S{1,64}[ ]?=[ ]?)?(?:(?i:password)\()?(?=')""")
+"""`PASSWORD '…'`, `SET PASSWORD FOR bob = '…'`."""
+_OBJECT = re.compile(
+    rf"""{_CLOSING_QUOTE}?\s{{0,8}}[:=]\s{{0,8}}\{{[^{{}}]{{0,400}}?
+    \\*"[Vv]alue\\*"\s{{0,8}}:\s{{0,8}}(?=\\*")""",
+    re.VERBOSE,
+)
+"""`"db_password": {"sensitive": true, "value": "…"}`"""
+_MAX_INDENT = 16
+_BEFORE_DIRECTIVE = ("\n", "\t", ">", "+", "|", '"', "\\n", " :", "\n:", " set")
+"""The text before a line such as `bindpw …`, or before a command such as `config set bindpw …`."""
+_DIRECTIVE_END = re.compile(r"""[ \t\r]*(?:\\+[nr]|["']|\Z)""")
+"""The end of such a line."""
+_LOGIN = re.compile(r"""(?:login[ \t]+\S{1,64}|\bmachine[ \t]+[\w-]{1,32}\.[\w.-]{1,64})\s+\Z""")
 """`login bob password …` in a .netrc file."""
 
 # Around a value.
@@ -169,6 +202,7 @@ class _NamedValueFinder:
         self._line_before = self._before.rpartition("\n")[2]
         self._is_first_on_line = not self._line_before.strip(" \t-\"'")
         self._is_flag = text.startswith("-", start)
+        self._start = start
 
     def find(self) -> Iterator[Span]:
         if sign := self._match_sign(_ASSIGNMENT):
@@ -185,6 +219,8 @@ class _NamedValueFinder:
             yield from self._find_in_element(sign.end())
         elif self._is_flag and (sign := self._match_sign(_FLAG)):
             yield from self._find_value_unless_string_end(sign.end(), random_only=True)
+        elif (sign := self._match_sign(_FLAG)) and _may_be_directive(self._text, self._start):
+            yield from self._find_directive(sign.end())
         elif self._rule.kind == "password" and not self._rule.random_only:
             is_login = _LOGIN.search(self._before)
             if sign := self._match_sign(_FLAG if is_login else _SQL):
@@ -195,15 +231,28 @@ class _NamedValueFinder:
 
     # Signs.
 
+    def _find_directive(self, at: int) -> Iterator[Span]:
+        """Find a value that fills the rest of its line: `bindpw swordfish`."""
+        quote = self._match_quote(at)
+        random_only = not self._rule.after_space
+        for span in self._find_value_unless_string_end(at, random_only=random_only):
+            is_whole = quote or _DIRECTIVE_END.match(self._text, span.end, self._limit)
+            is_macro = self._name.isupper() and self._rule.kind != "password"
+            if is_whole and not is_macro and not is_expression(self._text[span.start : span.end]):
+                yield span
+
     def _find_assigned(self, sign: re.Match[str]) -> Iterator[Span]:
         at, gap = sign.end(), sign["gap"]
         if self._match_quote(at):
             yield from self._find_string(at, sign)
         elif self._rule.header == "cookie" and _COOKIE_JAR.match(self._text, at, self._limit):
             yield from self._find_in_cookie_jar(at)
+        elif self._text.startswith("{", at) and (value := self._match_sign(_OBJECT)):
+            random_only = self._rule.kind != "password"
+            yield from self._find_value(value.end(), random_only=random_only)
         elif item := _LIST.match(self._text, at, self._limit):
             yield from self._find_in_list(item.end(), is_json=item[0].startswith("["))
-        elif sign["sign"] in ("=", ":") and ("\n" not in gap or gap.strip()):
+        elif sign["sign"] in ("=", ":", "::") and ("\n" not in gap or gap.strip()):
             yield from self._find_unquoted(at, sign)
 
     def _find_string(self, at: int, sign: re.Match[str]) -> Iterator[Span]:
@@ -312,7 +361,7 @@ class _NamedValueFinder:
     # Unquoted values: settings, parameters, prose or code.
 
     def _find_unquoted(self, at: int, sign: re.Match[str]) -> Iterator[Span]:
-        is_colon = sign["sign"] == ":"
+        is_colon = sign["sign"].startswith(":")
         is_phrase = self._rule.multi_word and self._is_first_on_line
         if (
             is_colon
@@ -334,7 +383,7 @@ class _NamedValueFinder:
 
     def _is_unquoted_secret(self, value: str, end: int, sign: re.Match[str]) -> bool:
         """Return True if the value that ends at `end`, after the name and `sign`, is a secret."""
-        is_colon = sign["sign"] == ":"
+        is_colon = sign["sign"].startswith(":")
         is_css_style = self._is_flag and is_colon
         if not value or value[0] in "{[(<|>" or is_css_style:
             return False
@@ -349,8 +398,10 @@ class _NamedValueFinder:
             return is_secret(value, self._rule)
         if "." in self._name and (not self._is_first_on_line or any(c in value for c in "(;")):
             return "(" not in value and is_secret(value, self._rule, random_only=True)
-        is_argument = is_identifier(value) and after in (",", ")")
-        return not is_argument and not is_expression(value) and is_secret(value, self._rule)
+        if is_identifier(value) and after in (",", ")"):
+            return False
+        is_setting = self._is_only_value(end)
+        return not is_expression(value, is_setting=is_setting) and is_secret(value, self._rule)
 
     def _is_short_password(self, value: str, after: str) -> bool:
         """Return True for a password in a connection string, where every length counts."""

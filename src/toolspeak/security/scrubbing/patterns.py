@@ -15,9 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from msgspec import Struct
 
+from .kubernetes import DATA_CUE, data_window, find_kubernetes_values, may_be_data
 from .named_values import find_name, find_named_values
 from .rules import NAME_CUES, RULES, CuePattern, KeyBlock, KeyShape, is_placeholder, is_random
 from .windows import BLOCK_REACH, Continuation, Span, Window, fixed_window, line_window, match_end
@@ -92,13 +94,18 @@ def _possible_starts(text: str, at: int) -> Iterator[int]:
             yield match.end()
 
 
-# Patterns: secrets after a cue.
+# Patterns: secrets after a cue, or right before it.
+
+PATTERN_LOOKBEHIND = 160
+"""The most characters before a cue that a pattern examines."""
+VALUE_LOOKBEHIND = 64
+"""A secret may begin this many characters before its cue: `app:hunter2@tcp(db)`."""
 
 
 def _find_pattern(rows: tuple[CuePattern, ...], window: Window) -> Iterator[Span]:
     """Yield the secret of the first of these patterns that matches."""
     for row in rows:
-        match = row.pattern.match(window.text, window.at, window.end)
+        match = _match_pattern(row, window)
         if match and _is_pattern_value(row, match["value"]):
             start, end = match.span("value")
             read_more = window.continue_from(end, _KEY_BODY) if row.random_only else None
@@ -106,11 +113,22 @@ def _find_pattern(rows: tuple[CuePattern, ...], window: Window) -> Iterator[Span
             return
 
 
+def _match_pattern(row: CuePattern, window: Window) -> re.Match[str] | None:
+    """Return the match that contains the secret."""
+    match = row.pattern.match(window.text, window.at, window.end)
+    if not match or not row.before:
+        return match
+    start = max(0, window.at - PATTERN_LOOKBEHIND)
+    before = row.before.search(window.text, start, window.at)
+    return before if "value" in row.before.groupindex else before and match
+
+
 def _is_pattern_value(row: CuePattern, value: str) -> bool:
     return not is_placeholder(value) and (not row.random_only or is_random(value))
 
 
-# Blocks: private keys of any length. Their lines may be indented, quoted, or written as `\n`.
+# Blocks: private keys of any length. Their lines may be indented, quoted, or written as `\n`. Other
+# text may stand before or after a line: a number, the name of a file, a time, parts of JSON.
 
 _BREAK = r"""(?:\s|\\+[nrt]|\\+u000[aAdD]|\\*["'`]|[+,>\#|*()]|-(?!-))"""
 _BASE64 = r"""(?:[A-Za-z0-9+/=]|\\+/)"""
@@ -118,26 +136,62 @@ _HEADER = rf"""(?:[A-Za-z][A-Za-z-]{{2,31}}:[ ][^\n\\"]{{1,96}}+{_BREAK}{{1,16}}
 _LONG_WORD = 16
 _CLOSING_LINES = "|".join(block.closes.pattern for block in RULES.blocks)
 _BLOCK_START = re.compile(
-    rf"{_BREAK}{{1,64}}+{_HEADER}{{0,6}}(?={_BASE64}{{{_LONG_WORD}}})", re.VERBOSE
+    rf"{_BREAK}{{1,64}}+{_HEADER}{{0,6}}(?=(?:[A-Za-z0-9+/]|\\+/){{{_LONG_WORD}}})",
+    re.VERBOSE,
 )
 _BREAKS = re.compile(rf"{_BREAK}{{0,256}}+", re.VERBOSE)
 _BLOCK_WORD = re.compile(rf"{_BASE64}*+", re.VERBOSE)
 _NEXT_BLOCK_WORD = re.compile(
     rf"""{_BASE64}{{{_LONG_WORD}}}
-    | {_BASE64}{{1,{_LONG_WORD}}}(?:{_BREAK}{{1,64}}+{_BASE64}{{1,8}})?
+    | (?!\d{{1,6}}(?![A-Za-z0-9+/=]))                 # not the number of a line
+    {_BASE64}{{1,{_LONG_WORD}}}(?:{_BREAK}{{1,64}}+{_BASE64}{{1,8}})?
     {_BREAK}{{1,64}}+(?:{_CLOSING_LINES})""",
     re.VERBOSE,
 )
 """A long word of a key, or its last one."""
 _PLAIN_BREAK = re.compile(r"(?:[\s>#|*+-]|\\+[nrt]|\\+u000[aAdD])*")
 """A break without quotes or brackets, which must stay in pairs."""
+_WORD_START = r"(?:(?<=\\[nrt])|(?<=\\u[0-9a-fA-F]{4})|(?<![A-Za-z0-9+/=\\]))"
+_KEY_LINE = re.compile(
+    rf"""{_WORD_START}(?<!ssh-rsa[ ])(?<!-ed25519[ ])(?<!sha...-)(?<!SHA...:)\+?(?P<word>
+      (?={_BASE64}{{0,39}}[A-Z])(?={_BASE64}{{0,39}}[a-z])(?={_BASE64}{{0,39}}[0-9+])
+      {_BASE64}{{40}}{_BASE64}*+)(?![\w.:]|-(?!-))""",
+    re.VERBOSE,
+)
+"""A word that can only belong to a key, whatever stands before it."""
+_NEWLINE = r"(?:\r?\n|\\+r\\+n|\\+[nr])"
+_OTHER_TEXT = r"(?:(?!-----[A-Z])[^\n]){0,120}?"
+_LINE_END = r"""(?:[\s"',;$|\\]|<[^<>\n]{1,16}>|\w{1,12}=\w{1,12}){0,8}?"""
+_LAST_KEY_LINE = re.compile(
+    rf"""{_OTHER_TEXT}{_NEWLINE}{_OTHER_TEXT}
+    {_WORD_START}(?P<word>=?[A-Za-z0-9+/]{{1,80}}+={{0,2}}){_LINE_END}{_NEWLINE}
+    (?:{_OTHER_TEXT}{_NEWLINE}?{_OTHER_TEXT}=[A-Za-z0-9+/]{{4}}{_LINE_END}{_NEWLINE})?
+    {_OTHER_TEXT}{_NEWLINE}?{_OTHER_TEXT}(?:{_CLOSING_LINES})""",
+    re.VERBOSE,
+)
+_CLOSING_LINE = re.compile(f"-----|{_CLOSING_LINES}")
+_MAX_LINES_BEFORE = 8
+"""So many lines may stand before the first line of a key: `Proc-Type: 4,ENCRYPTED`."""
 
 
 def _find_block(block: KeyBlock, window: Window) -> Iterator[Span]:
     """Yield the start of a block's secret lines."""
     opening = block.opens.match(window.text, window.at, window.end)
-    if opening and (start := _BLOCK_START.match(window.text, opening.end(), window.end)):
-        yield Span(start.end(), start.end(), block.kind, read_more=_continue_block)
+    if not opening:
+        return
+    plain = _BLOCK_START.match(window.text, opening.end(), window.end)
+    key_line = _find_key_line(window.text, opening.end(), window.end, _MAX_LINES_BEFORE)
+    for start in {plain.end() if plain else -1, key_line} - {-1}:
+        yield Span(start, start, block.kind, read_more=_continue_block)
+
+
+def _find_key_line(text: str, at: int, limit: int, lines: int) -> int:
+    """Return where the next line of a key begins, at most so many lines below; -1 if nowhere."""
+    line = _KEY_LINE.search(text, at, limit)
+    start = line.start("word") if line else -1
+    if start < 0 or _CLOSING_LINE.search(text, at, start) or text.count("\n", at, start) > lines:
+        return -1
+    return start
 
 
 def _continue_block(text: str, at: int, is_final: bool) -> Continuation:
@@ -146,12 +200,23 @@ def _continue_block(text: str, at: int, is_final: bool) -> Continuation:
     word = text[at:end]
     if not is_final and len(text) - end < BLOCK_REACH:
         return Continuation(end, word)
-    next_word = match_end(_BREAKS, text, end, len(text))
-    if next_word == end or not _NEXT_BLOCK_WORD.match(text, next_word):
+    next_word = _find_next_word(text, end, min(len(text), end + BLOCK_REACH))
+    if next_word < 0:
         return Continuation(end, word, is_over=True)
     between = text[end:next_word]
     kept_text = "" if _PLAIN_BREAK.fullmatch(between) else between
     return Continuation(next_word, f"{word}\n", kept_text=kept_text)
+
+
+def _find_next_word(text: str, at: int, limit: int) -> int:
+    """Return where the next word of a block begins, or -1 if there is none."""
+    next_word = match_end(_BREAKS, text, at, limit)
+    if next_word > at and _NEXT_BLOCK_WORD.match(text, next_word, limit):
+        return next_word
+    next_word = _find_key_line(text, at, limit, 1)
+    if next_word < 0 and (last := _LAST_KEY_LINE.match(text, at, limit)):
+        return last.start("word")
+    return next_word
 
 
 # Candidates: the positions to examine.
@@ -174,6 +239,7 @@ def _cue_rules() -> Iterator[tuple[bytes, CueRule]]:
     for cue in dict.fromkeys(row.cue for row in RULES.patterns):
         rows = tuple(row for row in RULES.patterns if row.cue == cue)
         yield cue.encode(), CueRule(partial(_find_pattern, rows))
+    yield DATA_CUE.encode(), CueRule(find_kubernetes_values, may_be_data, data_window)
     for block in RULES.blocks:
         yield block.cue.encode(), CueRule(partial(_find_block, block), window=fixed_window)
 
@@ -186,6 +252,32 @@ _WORD_BYTES = bytes(
 _LONG_WORD_BYTES = b"w" * MIN_LONG_WORD
 _CUES, _RULES_OF_CUES = zip(*_cue_rules(), strict=True)
 MAX_CUE = max(map(len, _CUES))
+_NO_CONSONANTS = bytes(set(range(256)) - set(b"bcdfghklmpqrstvwxz"))
+_MIN_CONSONANTS = 3
+_RARE_BYTES = re.compile(rb"(?<=.)[*$@]")
+
+
+class CueSearch(NamedTuple):
+    """The fastest way to search for a cue."""
+
+    cue: bytes
+    consonants: bytes
+    """The cue is not in a text whose consonants do not contain these."""
+    byte: bytes
+    """The cue, or a rare byte of it: to search for one byte is faster."""
+    offset: int
+    """Where this byte is in the cue."""
+
+
+def _plan_search(cue: bytes) -> CueSearch:
+    rare = _RARE_BYTES.search(cue)
+    if rare:
+        return CueSearch(cue, b"", rare[0], rare.start())
+    consonants = cue.translate(None, _NO_CONSONANTS)
+    return CueSearch(cue, consonants if len(consonants) >= _MIN_CONSONANTS else b"", cue, 0)
+
+
+_CUE_SEARCHES = tuple(map(_plan_search, _CUES))
 CUE_RULES: tuple[CueRule, ...] = (*_RULES_OF_CUES, CueRule(find_shapes, may_be_shape))
 
 Candidate = tuple[int, int]
@@ -200,11 +292,13 @@ def find_candidates(text: str, start: int) -> list[Candidate]:
     flat = text[start:].encode("latin-1", "replace")
     lower = flat.lower()
     found: list[Candidate] = []
-    for rule, cue in enumerate(_CUES):
-        at = lower.find(cue)
+    all_consonants = lower.translate(None, _NO_CONSONANTS)
+    for rule, (cue, consonants, byte, offset) in enumerate(_CUE_SEARCHES):
+        at = lower.find(byte) if consonants in all_consonants else -1
         while at >= 0:
-            found.append((start + at, rule))
-            at = lower.find(cue, at + 1)
+            if not offset or lower.startswith(cue, at - offset):
+                found.append((start + at - offset, rule))
+            at = lower.find(byte, at + 1)
     found += ((start + at, len(_CUES)) for at in _find_long_words(flat))
     found.sort(reverse=True)
     return found

@@ -31,6 +31,8 @@ class SecretNameRule(Struct, frozen=True, forbid_unknown_fields=True):
     """The rule does not apply after one of these words: `max_token`."""
     only_after: tuple[str, ...] = ()
     """The rule applies only after one of these words: `api_key`."""
+    after_space: bool = False
+    """Any word is a secret if only a space is before it: `bindpw swordfish`."""
     random_only: bool = False
     """Only values that look random are secrets."""
     multi_word: bool = False
@@ -56,6 +58,8 @@ class CuePattern(Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
     cue: str
     pattern: re.Pattern[str]
+    before: re.Pattern[str] | None = None
+    """The text before the cue ends with this."""
     random_only: bool = False
 
 
@@ -152,6 +156,12 @@ _NAMES_SECRET = re.compile(
     r"(?i:token|secrets?|password|passwd|passphrase|credentials?|keys?|auth)(?:$|[-_. ])"
     r"|[a-z0-9](?:Token|Secret|Password|Credentials?|Key|Auth)(?:$|[A-Z])"
 )
+_DOTTED = re.compile(r"[\w$-]+(?:\.[\w$-]+)*[;,)]*")
+_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+_MIN_WORD = 4
+"""The shortest part of a name that counts as a word."""
+_SAMPLE = 256
+"""This many characters of a value are checked."""
 _WORD_OR_YEAR = re.compile(r"\W*(?:[^\W\d]{2,}|\d{1,4})\W*")
 _ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 _LATIN = re.compile(r"[A-Za-z0-9]")
@@ -191,7 +201,9 @@ def is_placeholder(value: str) -> bool:
 
 def is_random(value: str) -> bool:
     """Return True if the value looks like neither a word nor a name."""
-    if len(value) < MIN_LENGTH or (is_identifier(value) and not _has_mixed_case(value)):
+    if len(value) < MIN_LENGTH:
+        return False
+    if is_identifier(value) and not _has_mixed_case(value) and not _is_scrambled(value):
         return False
     has_letters = any(map(str.isalpha, value))
     if has_letters and any(map(str.isdigit, value)):
@@ -208,12 +220,17 @@ def is_number(value: str) -> bool:
 
 def is_code(value: str) -> bool:
     """Return True if an unquoted value is a variable, a call or the like."""
-    return _CODE.fullmatch(value) is not None
+    return _CODE.fullmatch(value) is not None and not _is_scrambled(value)
 
 
-def is_expression(value: str) -> bool:
-    """Return True for code that is more than a name: `get_token()`, `config.token`."""
-    return is_code(value) and not value.isalnum()
+def is_expression(value: str, *, is_setting: bool = False) -> bool:
+    """Return True for code that is more than a name: `get_token()`, `config.token`.
+
+    `is_setting`: code is unlikely in this place.
+    """
+    if not is_code(value) or value.isalnum():
+        return False
+    return not (is_setting and _is_scrambled(value, min_digits=1))
 
 
 def is_identifier(value: str) -> bool:
@@ -243,6 +260,19 @@ def _is_type_name(value: str, rule: SecretNameRule) -> bool:
 def _has_mixed_case(value: str) -> bool:
     """Return True if the case changes as often as by chance: `QwErtZuiOpLKjhgf`."""
     return len(value) >= 2 * MIN_LENGTH and len(_CASE_CHANGE.findall(value)) * 3 > len(value)
+
+
+def _is_scrambled(value: str, min_digits: int = 3) -> bool:
+    """Return True for parts that nobody would name so: `Xk29.fJq_81`, `eu1.v2.Zm9vYmFyMTIz`."""
+    if not _DOTTED.fullmatch(value) or value.partition(".")[0] in _WORD_LISTS["objects"]:
+        return False
+    parts = _PART.findall(value[:_SAMPLE])
+    in_words = sum(len(part) for part in parts if len(part) >= _MIN_WORD and part.isalpha())
+    digits = sum(len(part) for part in parts if part.isdecimal())
+    if in_words * 5 >= sum(map(len, parts)) * 2:
+        return False
+    has_both_cases = not value.islower() and not value.isupper()
+    return digits >= (1 if has_both_cases and "_" in value else min_digits)
 
 
 def _is_path(value: str) -> bool:

@@ -30,7 +30,7 @@ from .patterns import (
     CUE_RULES,
     MAX_CUE,
     MIN_LONG_WORD,
-    SHAPE_LOOKBEHIND,
+    VALUE_LOOKBEHIND,
     Candidate,
     find_candidates,
 )
@@ -40,7 +40,7 @@ from .windows import LOOKBEHIND, REACH, ReadMore, Span, count_characters, take_c
 
 _PIECE = 1 << 16
 """Long texts are processed in pieces that fit in a CPU cache."""
-_TAIL = max(MAX_CUE, MIN_LONG_WORD) + SHAPE_LOOKBEHIND
+_TAIL = max(MAX_CUE, MIN_LONG_WORD) + VALUE_LOOKBEHIND
 """This much of the last word may be the start of a cue, or precede one and belong to it."""
 MAX_HELD = REACH + 2 * _TAIL
 _START = attrgetter("start")

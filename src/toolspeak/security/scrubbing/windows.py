@@ -84,7 +84,7 @@ def _continue_value(body: re.Pattern[str], text: str, at: int, is_final: bool) -
 
 _CONTINUES_ON_NEXT_LINE = re.compile(r"""(?:[:=>|,(\[{\\]|[|>][+-])[ \t\r]*$""")
 _NAME_ONLY = re.compile(r"""[\w.\-]*\\*["']?[ \t\r]*""")
-_LIST_START = re.compile(r"""[:\[][ \t\r]*$""")
+_LIST_START = re.compile(r"""[:\[{][ \t\r]*$""")
 _LIST_ITEM = re.compile(r"""\s*(?:-\s|\\*["'])""")
 _MAX_ITEMS = 8
 """The most lines of a list that belong to the name before it."""
@@ -118,7 +118,7 @@ def _last_line_end(text: str, at: int, end: int, limit: int) -> int:
     return end
 
 
-BLOCK_REACH = 640
+BLOCK_REACH = 1024
 """This many characters show whether a block begins, or continues after a break."""
 
 

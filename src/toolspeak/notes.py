@@ -13,7 +13,7 @@ NOTES: dict[str, str] = {
     "invalid-arguments": "A call's arguments do not match the tool's schema and cannot be coerced.",
     "placeholder": "An argument is a placeholder (`...`, `<city>`), so the call is an example.",
     "unexpected-dialect": "Trust is strict, and a call is in a dialect that was not expected.",
-    "example": "A call stands in code, an example, a message to the user or a copied prompt.",
+    "example": "A call is quoted in code, an example, a message to the user or the prompt.",
     "echoed": "A call repeats one from a tool result or a document.",
     "truncated": "The reply ends inside a call.",
     "too-long": "A call is longer than the limit.",

@@ -257,8 +257,8 @@ _RARE_BYTES = re.compile(rb"(?<=.)[*$@]")
 
 
 CueSearch = tuple[int, bytes, bytes, bytes, int]
-"""The fastest way to search for a cue: the index of its rule; the cue; its consonants, without which
-a text does not contain it; the cue, or a rare byte of it; and where this byte is in the cue."""
+"""The fastest way to search for a cue: the index of its rule; the cue; its consonants, without
+which a text does not contain it; the cue, or a rare byte of it; and where this byte is in it."""
 
 
 def _plan_search(rule: int, cue: bytes) -> CueSearch:

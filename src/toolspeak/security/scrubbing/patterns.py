@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -257,27 +256,21 @@ _MIN_CONSONANTS = 3
 _RARE_BYTES = re.compile(rb"(?<=.)[*$@]")
 
 
-class CueSearch(NamedTuple):
-    """The fastest way to search for a cue."""
-
-    cue: bytes
-    consonants: bytes
-    """The cue is not in a text whose consonants do not contain these."""
-    byte: bytes
-    """The cue, or a rare byte of it: to search for one byte is faster."""
-    offset: int
-    """Where this byte is in the cue."""
+CueSearch = tuple[int, bytes, bytes, bytes, int]
+"""The fastest way to search for a cue: the index of its rule; the cue; its consonants, without
+which a text does not contain it; the cue, or a rare byte of it; and where this byte is in it."""
 
 
-def _plan_search(cue: bytes) -> CueSearch:
-    rare = _RARE_BYTES.search(cue)
-    if rare:
-        return CueSearch(cue, b"", rare[0], rare.start())
+def _plan_search(rule: int, cue: bytes) -> CueSearch:
+    if rare := _RARE_BYTES.search(cue):
+        return rule, cue, b"", rare[0], rare.start()
     consonants = cue.translate(None, _NO_CONSONANTS)
-    return CueSearch(cue, consonants if len(consonants) >= _MIN_CONSONANTS else b"", cue, 0)
+    return rule, cue, consonants if len(consonants) >= _MIN_CONSONANTS else b"", cue, 0
 
 
-_CUE_SEARCHES = tuple(map(_plan_search, _CUES))
+_SHORT_TEXT = 1024
+_CUE_SEARCHES = [_plan_search(rule, cue) for rule, cue in enumerate(_CUES)]
+_SEARCHES_OF_CUES = [(search[1].decode(), search) for search in _CUE_SEARCHES]
 CUE_RULES: tuple[CueRule, ...] = (*_RULES_OF_CUES, CueRule(find_shapes, may_be_shape))
 
 Candidate = tuple[int, int]
@@ -292,9 +285,8 @@ def find_candidates(text: str, start: int) -> list[Candidate]:
     flat = text[start:].encode("latin-1", "replace")
     lower = flat.lower()
     found: list[Candidate] = []
-    all_consonants = lower.translate(None, _NO_CONSONANTS)
-    for rule, (cue, consonants, byte, offset) in enumerate(_CUE_SEARCHES):
-        at = lower.find(byte) if consonants in all_consonants else -1
+    for rule, cue, _, byte, offset in _select_searches(lower):
+        at = lower.find(byte)
         while at >= 0:
             if not offset or lower.startswith(cue, at - offset):
                 found.append((start + at - offset, rule))
@@ -302,6 +294,16 @@ def find_candidates(text: str, start: int) -> list[Candidate]:
     found += ((start + at, len(_CUES)) for at in _find_long_words(flat))
     found.sort(reverse=True)
     return found
+
+
+def _select_searches(lower: bytes) -> list[CueSearch]:
+    """Return the searches whose cue may be in the text."""
+    if len(lower) < _SHORT_TEXT:
+        # Short strings are searched faster than short bytes.
+        string = lower.decode("latin-1")
+        return [search for cue, search in _SEARCHES_OF_CUES if cue in string]
+    all_consonants = lower.translate(None, _NO_CONSONANTS)
+    return [search for search in _CUE_SEARCHES if search[2] in all_consonants]
 
 
 def _find_long_words(flat: bytes) -> Iterator[int]:

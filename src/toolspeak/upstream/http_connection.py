@@ -24,7 +24,7 @@ from .write_batching import Corked
 _MOST_HEADERS = 2**16
 _MOST_HELD = 2**18
 """How many bytes wait to be read before the other side is made to wait."""
-_MOST_UNPACKED = 64 * 2**20
+_MOST_UNPACKED = 2**24
 _PACKED = {"gzip", "x-gzip", "deflate"}
 """What we do not ask for but some send: both kinds that zlib tells apart by itself."""
 _NO_ANSWER = "closed the connection before it answered"
@@ -57,6 +57,7 @@ class Connection(Corked):
         self.status = 0
         self.headers: dict[str, str] = {}
         self._header_size = 0
+        self._head_size = 0
         self._has_begun = False
         self._has_head = False
         self.is_complete = False
@@ -170,6 +171,12 @@ class Connection(Corked):
             self.drop()
             return
         self._has_begun = True
+        if not self._has_head:
+            # The parser tells of a header only when it is whole: an endless one is never told of.
+            self._head_size += len(data)
+            if self._head_size > _MOST_HEADERS + _MOST_HELD:
+                self._fail(HttpProblem(f"sent more than {_MOST_HEADERS} bytes of headers"))
+                return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as problem:
@@ -241,6 +248,9 @@ class Connection(Corked):
         if self.status < 200:
             # It only says that it is at work.
             self.headers = {}
+            return
+        if self._unpacker and not self._unpacker.eof:
+            self._fail(HttpProblem("sent a compressed response without its end"))
             return
         self.is_complete = True
         self._may_stay = self._parser.should_keep_alive()

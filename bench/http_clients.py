@@ -21,7 +21,6 @@ from typing import Any, Protocol
 
 from rich.console import Console
 from rich.table import Table
-
 from tests.upstream.hostile_upstreams import (
     CASES,
     CHUNKED,
@@ -85,7 +84,9 @@ class Own:
             with await self._client.request(endpoint, "/x", body) as response:
                 yield response.status, response.read_chunk
         except UpstreamError as problem:
-            raise (TimeoutError if problem.failure.status == 504 else OSError)(str(problem)) from None
+            raise (TimeoutError if problem.failure.status == 504 else OSError)(
+                str(problem)
+            ) from None
 
     async def close(self) -> None:
         self._client.close()
@@ -286,11 +287,10 @@ async def many_streams(client: Client) -> str:
     before = resident()
     with run_hostile_server(behave) as server:
         started = perf_counter()
-        results = await asyncio.gather(
-            *(fetch(client, server.url, b"{}", 60) for _ in range(1000))
-        )
+        results = await asyncio.gather(*(fetch(client, server.url, b"{}", 60) for _ in range(1000)))
         right = results.count((200, b"hello" * 10))
-        return f"{right} of 1000 right in {perf_counter() - started:.1f} s, {resident() - before:.0f} MB"
+        seconds, grown = perf_counter() - started, resident() - before
+        return f"{right} of 1000 right in {seconds:.1f} s, {grown:.0f} MB"
 
 
 async def paused_reader(client: Client) -> str:
@@ -334,7 +334,10 @@ async def cost(client: Client) -> str:
             while await read_chunk():
                 received += 1
         chunk = (thread_time() - own) / max(1, received) * 1e6
-    return f"{request:.0f} us/request in the loop's thread, {total:.0f} with the server; {chunk:.1f} us/chunk"
+    return (
+        f"{request:.0f} µs/request in the loop's thread, {total:.0f} with the server; "
+        f"{chunk:.1f} µs/chunk"
+    )
 
 
 MORE = (

@@ -226,7 +226,11 @@ CASES = (
     Case("endless header name", answer_endlessly(STATUS, b"a"), (ERROR,)),
     Case("endless headers", answer_endlessly(STATUS, b"x: y\r\n"), (ERROR,)),
     Case("endless status line", answer_endlessly(b"HTTP/1.1 200 ", b"a"), (ERROR,)),
-    Case("header of 70 kB", answer(OK + b"x: " + b"a" * 70_000 + b"\r\n" + HELLO[len(OK) :]), (ERROR,)),
+    Case(
+        "header of 70 kB",
+        answer(OK + b"x: " + b"a" * 70_000 + b"\r\n" + HELLO[len(OK) :]),
+        (ERROR,),
+    ),
     Case(
         "endless 100 Continue",
         answer_endlessly(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
@@ -269,8 +273,7 @@ CASES = (
     Case(
         "length and chunks",
         answer(
-            OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
-            b"5\r\nhello\r\n0\r\n\r\n"
+            OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
         ),
         (_OK_HELLO, ERROR),
     ),
@@ -281,7 +284,11 @@ CASES = (
         answer(OK + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello"),
         (ERROR,),
     ),
-    Case("unknown encoding", answer(OK + b"Content-Encoding: x\r\nContent-Length: 1\r\n\r\nx"), (ERROR,)),
+    Case(
+        "unknown encoding",
+        answer(OK + b"Content-Encoding: x\r\nContent-Length: 1\r\n\r\nx"),
+        (ERROR,),
+    ),
     Case("reset in the head", answer(OK, then="reset"), (ERROR,)),
     Case("reset in the body", answer(HELLO[:-2], then="reset"), (ERROR,)),
     Case("reset in a chunk", answer(CHUNKED + b"9\r\nhello", then="reset"), (ERROR,)),

@@ -30,7 +30,13 @@ from tests.upstream.hostile_upstreams import (
     answer_endlessly,
     run_hostile_server,
 )
-from tests.upstream.test_client import make_endpoint, open_client, read_response, run_on_each_loop
+from tests.upstream.test_client import (
+    find_error,
+    make_endpoint,
+    open_client,
+    read_response,
+    run_on_each_loop,
+)
 from toolspeak.errors import UpstreamError
 from toolspeak.upstream.catalog import Endpoint
 from toolspeak.upstream.client import UpstreamClient
@@ -228,13 +234,7 @@ def test_paused_reader_pauses_the_server() -> None:
 )
 def test_failures_with_large_bodies_keep_no_memory(behave: Any) -> None:
     async def fail(server: HostileServer, upstreams: UpstreamClient) -> None:
-        endpoint = make_endpoint(server.url, retries=0)
-        body = b"x" * _BIG
-        with pytest.raises(UpstreamError):
-            with await upstreams.send(endpoint, "/x", body) as response:
-                if response.status != 200:
-                    raise await response.read_error()
-                await response.read_body()
+        await find_error(upstreams, make_endpoint(server.url, retries=0), b"x" * _BIG)
 
     async def test(server: HostileServer, upstreams: UpstreamClient) -> None:
         await fail(server, upstreams)

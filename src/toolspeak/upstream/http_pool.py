@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import ssl
 from base64 import b64encode
@@ -21,7 +22,6 @@ import aiohappyeyeballs
 from msgspec import Struct
 
 from ..config.addresses import is_loopback
-from ..config.settings import mask_url
 from .http_connection import Connection, Disconnected, HttpProblem
 from .timers import Alarm, Ticker
 
@@ -31,6 +31,7 @@ _SECOND_ADDRESS = 0.25
 """When to try a server's next address while the first one is silent."""
 IN_PATHS = "/%:@!$&'()*+,;=~-._"
 """What stands for itself in the path of an address."""
+_SOCKET_ADDRESS = re.compile(r" ?\('[^)]*\)")
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -175,10 +176,7 @@ class Pool:
         """To a server behind a proxy; one with TLS through a tunnel."""
         proxy = urlsplit(origin.proxy)
         if proxy.scheme not in _PORTS or not proxy.hostname:
-            shown = mask_url(origin.proxy)
-            raise CannotConnect(
-                f"cannot be reached through the proxy {shown}: use an http:// or https:// proxy"
-            )
+            raise CannotConnect("cannot be reached: use an http:// or https:// proxy")
         tls = _tls() if proxy.scheme == "https" else None
         port = proxy.port or _PORTS[proxy.scheme]
         connection = await self._direct(proxy.hostname, port, tls)
@@ -263,7 +261,8 @@ def _tls() -> ssl.SSLContext:
 
 
 def _words(problem: Exception) -> str:
-    """What is wrong, without the address, which is told anyway."""
+    """What is wrong, without addresses, which clients do not see."""
     number = getattr(problem, "errno", None) or 0
     is_plain = number > 0 and not isinstance(problem, ssl.SSLError)
-    return (os.strerror(number) if is_plain else str(problem)) or type(problem).__name__
+    words = os.strerror(number) if is_plain else _SOCKET_ADDRESS.sub("", str(problem))
+    return words or type(problem).__name__

@@ -368,7 +368,7 @@ def test_connection_closed_while_idle_is_replaced() -> None:
 
 
 def test_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "_KEPT_SECONDS", 0.5)
+    monkeypatch.setattr(pool_module, "_MAX_IDLE", 0.5)
 
     async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
         await fetch(upstreams, make_endpoint(url))

@@ -31,7 +31,7 @@ from ..wires import get_wire
 from ..wires.framing import decode_json
 from .catalog import Endpoint
 from .http_connection import Connection, Disconnected, HttpProblem
-from .http_pool import IN_PATHS, CannotConnect, Pool, address_of
+from .http_pool import PATH_CHARACTERS, CannotConnect, Pool, address_of
 from .record import CHUNK_OVERHEAD, RECOUNT_AFTER, StreamCapture
 from .timers import Ticker
 
@@ -167,13 +167,13 @@ class UpstreamClient:
             connection = self._pool.idle(origin)
             if connection:
                 try:
-                    await connection.answer(data, deadline)
+                    await connection.send_request(data, deadline)
                     return connection
                 except Disconnected:
                     # The upstream may have closed the idle connection just now.
                     on_retry()
             connection = await self._pool.connect(origin, settings.connect_timeout)
-            await connection.answer(data, deadline)
+            await connection.send_request(data, deadline)
             return connection
         except CannotConnect as problem:
             status = 504 if problem.is_timeout else 502
@@ -209,7 +209,7 @@ def _encode_request(
 
 @lru_cache(maxsize=512)
 def _request_target(base: str, path: str) -> str:
-    return base + quote(path, safe=f"{IN_PATHS}?")
+    return base + quote(path, safe=f"{PATH_CHARACTERS}?")
 
 
 @memoize_by_identity
@@ -306,8 +306,8 @@ class UpstreamResponse:
             return b""
         connection = self._connection
         try:
-            while (data := connection.take()) is None:
-                await connection.something(self._deadline)
+            while (data := connection.read_nowait()) is None:
+                await connection.wait(self._deadline)
         except TimeoutError:
             message = f"sent nothing for {self._timeout:g} s"
             raise _log_error(self._endpoint, message, 504) from None
@@ -332,7 +332,7 @@ class UpstreamResponse:
         parts: list[bytes] = []
         while data := await self.read_chunk():
             parts.append(data)
-            if self._connection.is_over:
+            if self._connection.is_read:
                 # Most often, everything has been received by now.
                 self._release()
                 break

@@ -15,6 +15,7 @@ import pytest
 import trustme
 from msgspec import structs
 
+from tests.support import TOOLBOX
 from tests.upstream.hostile_upstreams import (
     CASES,
     CHUNKED,
@@ -37,9 +38,14 @@ from tests.upstream.test_client import (
     read_response,
     run_on_each_loop,
 )
+from toolspeak import Message, Request, Text
+from toolspeak.config.settings import Config, ModelSettings, UpstreamSettings
 from toolspeak.errors import UpstreamError
-from toolspeak.upstream.catalog import Endpoint
+from toolspeak.store.base import MemoryStore
+from toolspeak.upstream.catalog import Catalog, Endpoint, ResolvedModel
 from toolspeak.upstream.client import UpstreamClient
+from toolspeak.upstream.learned_modes import LearnedModes
+from toolspeak.upstream.model_call import ModelCall, ModelServices
 
 _LONG = 60
 _BIG = 30 * 2**20
@@ -245,6 +251,47 @@ def test_failures_with_large_bodies_keep_no_memory(behave: Any) -> None:
             for _ in range(60):
                 await fail(server, upstreams)
             await wait_until(lambda: tracemalloc.get_traced_memory()[0] < _BIG)
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+
+    run_test(behave, test)
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [
+        answer(then="close"),
+        answer(b"HTTP/1.1 500 Sorry\r\nContent-Length: 0\r\n\r\n"),
+        answer(b"HTTP/1.1 400 No tools\r\nContent-Length: 20\r\n\r\ntools: not supported"),
+        answer(OK + b"Content-Length: 9\r\n\r\nhello", then="close"),
+    ],
+    ids=["no response", "error", "no tools", "break"],
+)
+def test_failed_model_calls_keep_no_memory(behave: Any) -> None:
+    size = 2**20
+    parts = (Text("x" * size),)
+
+    async def fail(model: ResolvedModel, services: ModelServices) -> None:
+        request = Request(model="m", messages=(Message("user", parts),), tools=tuple(TOOLBOX))
+        with pytest.raises(UpstreamError):
+            await ModelCall(services, request, model).run()
+
+    async def test(server: HostileServer, upstreams: UpstreamClient) -> None:
+        upstream = UpstreamSettings(
+            provider="custom", wire="openai_chat", base_url=server.url, retries=0
+        )
+        config = Config(upstreams={"u": upstream}, models={"m": ModelSettings("u")})
+        model = Catalog(config, {}).resolve("m")
+        services = ModelServices(upstreams, LearnedModes(MemoryStore()))
+        await fail(model, services)
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(20):
+                await fail(model, services)
+            await wait_until(lambda: tracemalloc.get_traced_memory()[0] < size)
         finally:
             tracemalloc.stop()
             gc.enable()

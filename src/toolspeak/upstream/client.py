@@ -147,7 +147,8 @@ class UpstreamClient:
                 with UpstreamResponse(connection, endpoint, self._pool.release) as response:
                     problem = await response.read_error()
                 if is_final(problem.failure):
-                    raise problem
+                    # Not `problem`: with this frame, it would be a reference cycle.
+                    raise response.error_for(problem.failure, problem.headers)
             jittered_wait = wait * (1 + random.random())  # noqa: S311 - it only spreads the load
             retries_left -= 1
             wait *= 2

@@ -136,6 +136,8 @@ class UpstreamClient:
             try:
                 connection = await self._send_once(endpoint, data, on_retry)
             except UpstreamError as problem:
+                # Not for `request`: most servers that discovery asks do not run.
+                _log_with_address(endpoint, problem)
                 if not retries_left or problem.failure.kind == "timeout":
                     raise
             else:
@@ -178,12 +180,12 @@ class UpstreamClient:
             return connection
         except CannotConnect as problem:
             status = 504 if problem.is_timeout else 502
-            raise _log_error(endpoint, str(problem), status) from None
+            raise upstream_error(endpoint, str(problem), status) from None
         except HttpProblem as problem:
-            raise _log_error(endpoint, str(problem)) from None
+            raise upstream_error(endpoint, str(problem)) from None
         except TimeoutError:
             message = f"did not start to respond within {settings.first_byte_timeout:g} s"
-            raise _log_error(endpoint, message, 504) from None
+            raise upstream_error(endpoint, message, 504) from None
 
 
 def _encode_request(
@@ -456,8 +458,12 @@ def upstream_error(endpoint: Endpoint, problem: str, status: int = 502) -> Upstr
 def _log_error(endpoint: Endpoint, problem: str, status: int = 502) -> UpstreamError:
     """Return the same error, and log it with the upstream's address."""
     error = upstream_error(endpoint, problem, status)
-    log.info("%s (%s)", error, mask_url(endpoint.base_url))
+    _log_with_address(endpoint, error)
     return error
+
+
+def _log_with_address(endpoint: Endpoint, error: UpstreamError) -> None:
+    log.info("%s (%s)", error, mask_url(endpoint.base_url))
 
 
 def mask_failure(failure: Failure, endpoint: Endpoint) -> Failure:

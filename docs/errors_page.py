@@ -111,7 +111,7 @@ def _kinds() -> Iterator[str]:
         yield f"| `{kind}` | {', '.join(map(str, statuses))} | {meaning} | {advice} |"
     yield ""
     yield (
-        "The gateway keeps the status of an upstream's error. Its messages never contain a key or a URL with a key. "
+        "The gateway keeps the status of an upstream's error. Its messages name the upstream, and contain neither its address nor any part of a key. "
         "Every response has an `x-request-id`, which is also in the log."
     )
 

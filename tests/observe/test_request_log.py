@@ -361,7 +361,7 @@ class RepeatingConnection:
     def __init__(self, chunk: bytes) -> None:
         self._chunk = chunk
 
-    def take(self) -> bytes:
+    def read_nowait(self) -> bytes:
         return self._chunk
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import logging
 import ssl
 import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
@@ -17,9 +18,10 @@ from msgspec import structs
 from toolspeak.config.settings import UpstreamSettings
 from toolspeak.errors import UpstreamError
 from toolspeak.gateway.server import event_loop_factory
+from toolspeak.types import Failure
 from toolspeak.upstream import http_pool as pool_module
 from toolspeak.upstream.catalog import Endpoint
-from toolspeak.upstream.client import UpstreamClient, UpstreamResponse
+from toolspeak.upstream.client import UpstreamClient, UpstreamResponse, mask_failure
 from toolspeak.upstream.http_pool import address_of
 from toolspeak.upstream.timers import Ticker
 
@@ -138,6 +140,20 @@ async def fetch(
 ) -> tuple[int, bytes]:
     """Send a request and return the status and the body of its response."""
     return await read_response(await upstreams.request(endpoint, "/x", body))
+
+
+async def find_error(
+    upstreams: UpstreamClient, endpoint: Endpoint, body: bytes = b"{}"
+) -> UpstreamError:
+    """Send a request that fails, and return its error."""
+    try:
+        with await upstreams.send(endpoint, "/x", body) as response:
+            if response.status != 200:
+                return await response.read_error()
+            await response.read_body()
+    except UpstreamError as problem:
+        return problem.with_traceback(None)
+    raise AssertionError("the request did not fail")
 
 
 def request_once(behave: Behavior) -> tuple[int, bytes]:
@@ -352,7 +368,7 @@ def test_connection_closed_while_idle_is_replaced() -> None:
 
 
 def test_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "_KEPT_SECONDS", 0.5)
+    monkeypatch.setattr(pool_module, "_MAX_IDLE", 0.5)
 
     async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
         await fetch(upstreams, make_endpoint(url))
@@ -436,6 +452,66 @@ def test_unreachable_server_is_an_error() -> None:
                 await upstreams.request(make_endpoint("http://127.0.0.1:9"), "/x")
             with pytest.raises(UpstreamError, match="cannot be reached: "):
                 await upstreams.request(make_endpoint("http://no-such-host.invalid"), "/x")
+
+    run_on_each_loop(run)
+
+
+# What clients see of an upstream.
+
+_KEY = "sk-proj-Ab12Cd34Ef56Gh78"
+
+
+@pytest.mark.parametrize(
+    ("base_url", "message", "shown"),
+    [
+        ("http://10.0.0.5:8000/v1", f"bad key {_KEY}", "bad key ••••"),
+        ("http://10.0.0.5:8000/v1", "bad key sk-proj-****Gh78.", "bad key ••••."),
+        ("http://10.0.0.5:8000/v1", "bad key sk-…", "bad key ••••"),
+        ("http://10.0.0.5:8000/v1", "bad key ...78", "bad key ••••"),
+        ("http://10.0.0.5:8000/v1", "wait ... or use other-****Gh79", None),
+        ("http://10.0.0.5:8000/v1", "no model at http://10.0.0.5:8000/v1/x", "no model at up/x"),
+        ("http://10.0.0.5:8000/v1", "no route to 10.0.0.5", "no route to up"),
+        ("http://10.0.0.5:8000/v1", "not 10.0.0.55, nor 110.0.0.5", None),
+        ("http://me:pass@gpu.lan/v1", "see http://me:pass@GPU.lan/v1", "see up"),
+        ("http://ollama:11434", "run ollama at ollama:11434", "run ollama at up"),
+        ("http://[fd00::5]:80", "dial [fd00::5]:80 failed", "dial up failed"),
+        ("http://localhost:8080", "localhost:8080 is down", "up is down"),
+        ("http://localhost:8080", "localhost is down", None),
+    ],
+)
+def test_message_of_upstream_shows_neither_its_address_nor_its_key(
+    base_url: str, message: str, shown: str | None
+) -> None:
+    endpoint = structs.replace(make_endpoint(base_url), key=_KEY)
+    failure = mask_failure(Failure("upstream", message, 502, details={"a": [message]}), endpoint)
+    shown = message if shown is None else shown
+    assert (failure.message, failure.details) == (shown, {"a": [shown]})
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [
+        None,
+        send_always(b"", then_close=True),
+        send_always(b"SSH-2.0-OpenSSH\r\n\r\n"),
+        send_always(HELLO.replace(b"200 OK", b"307 Go\r\nLocation: http://10.0.0.6/v2")),
+    ],
+    ids=["unreachable", "closed", "invalid", "redirect"],
+)
+def test_error_shows_no_address_but_the_log_does(
+    behave: Behavior | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "toolspeak.gateway")
+
+    async def run() -> None:
+        async with run_server(behave or send_always()) as (_, port), open_client() as client:
+            url = f"http://me:pass@127.0.0.1:{port if behave else 9}/v1"
+            endpoint = structs.replace(make_endpoint(url), key=_KEY)
+            message = str(await find_error(client, endpoint))
+            assert message.startswith("the upstream up ")
+            assert not any(one in message for one in ("127.0.0.1", "10.0.0.6", "pass", "sk-"))
+            assert f"{message} (http://••••@127.0.0.1:" in caplog.text
+            assert "pass@" not in caplog.text
 
     run_on_each_loop(run)
 

@@ -197,10 +197,11 @@ class Pipeline:
             return self._end(self._first_reply) if self._can_use_first_reply else [problem.failure]
         if self.recovery.plan_without_native_tools(attempt, problem):
             return None
-        if problem.failure.kind in _FALLBACK_FAILURES:
-            raise problem
-        # The rejection of the tools explains more than the failure of the attempt without them.
-        raise self.recovery.tools_error or problem
+        if problem.failure.kind not in _FALLBACK_FAILURES:
+            # The rejection of the tools explains more than the failure of the attempt without them.
+            problem = self.recovery.tools_error or problem
+        # This frame refers to `problem`: raising it would be a reference cycle with the request.
+        raise UpstreamError(problem.failure, problem.headers)
 
     # What the caller does while an attempt is under way.
 
@@ -367,6 +368,9 @@ async def run_pipeline(
             attempt = steps.throw(problem) if problem else next(steps)
         except StopIteration as end:
             return end.value
+        finally:
+            # Break the reference cycle: its traceback refers to this frame.
+            problem = None
 
 
 def _no_call_error(outcome: Outcome) -> UpstreamError:

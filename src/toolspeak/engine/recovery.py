@@ -186,7 +186,8 @@ class Recovery:
         is_first = self.tools_error is None and self.profile.mode == "auto"
         if not is_first or not is_tool_rejection(attempt, problem.failure):
             return False
-        self.tools_error = problem
+        # Without the traceback, which refers to this object.
+        self.tools_error = UpstreamError(problem.failure, problem.headers)
         self._reason = TOOLS_REJECTED
         self.plan = plan_with_mode(self.profile, "prompt", "the upstream rejected native tools")
         return True

@@ -1,12 +1,14 @@
 """Sends requests to upstreams, with retries, over one pool of connections, and reads the responses.
 
-Every problem is an `UpstreamError`, with the upstream's secrets masked. A request is not sent
+Every problem is an `UpstreamError`, whose message is for clients: it names the upstream, without
+its address and its secrets. The log has the address. A request is not sent
 again once a byte of the response has been received.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import re
 from collections.abc import Callable, Mapping
@@ -21,17 +23,19 @@ from msgspec import structs
 
 from .. import __version__
 from .._util import memoize_by_identity
-from ..config.settings import mask_secret, mask_url
+from ..config.addresses import is_loopback, parse_http_url
+from ..config.settings import mask_url
 from ..errors import UpstreamError, WireError
 from ..types import Failure
 from ..wires import get_wire
 from ..wires.framing import decode_json
 from .catalog import Endpoint
 from .http_connection import Connection, Disconnected, HttpProblem
-from .http_pool import IN_PATHS, CannotConnect, Pool, address_of
+from .http_pool import PATH_CHARACTERS, CannotConnect, Pool, address_of
 from .record import CHUNK_OVERHEAD, RECOUNT_AFTER, StreamCapture
 from .timers import Ticker
 
+log = logging.getLogger("toolspeak.gateway")
 _RETRYABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 _MAX_WAIT = 20.0
 _FIRST_WAIT = 0.25
@@ -55,6 +59,9 @@ _MAX_ERROR_TEXT = 1000
 _UNKNOWN_TYPE = "application/octet-stream"
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 _FAILURE_FIELDS = ("message", "code", "param", "details")
+_MASK = "••••"
+_MASKED_PART = re.compile(r"([\w+/=.-]*?)(?:\*{2,}|\.{3,}|…+|•+|[xX]{4,})([\w+/=-]*)")
+"""Text such as `sk-ab****yz`: some providers repeat a key like that."""
 
 
 class UpstreamClient:
@@ -129,6 +136,8 @@ class UpstreamClient:
             try:
                 connection = await self._send_once(endpoint, data, on_retry)
             except UpstreamError as problem:
+                # Not for `request`: most servers that discovery asks do not run.
+                _log_with_address(endpoint, problem)
                 if not retries_left or problem.failure.kind == "timeout":
                     raise
             else:
@@ -140,7 +149,8 @@ class UpstreamClient:
                 with UpstreamResponse(connection, endpoint, self._pool.release) as response:
                     problem = await response.read_error()
                 if is_final(problem.failure):
-                    raise problem
+                    # Not `problem`: with this frame, it would be a reference cycle.
+                    raise response.error_for(problem.failure, problem.headers)
             jittered_wait = wait * (1 + random.random())  # noqa: S311 - it only spreads the load
             retries_left -= 1
             wait *= 2
@@ -160,13 +170,13 @@ class UpstreamClient:
             connection = self._pool.idle(origin)
             if connection:
                 try:
-                    await connection.answer(data, deadline)
+                    await connection.send_request(data, deadline)
                     return connection
                 except Disconnected:
                     # The upstream may have closed the idle connection just now.
                     on_retry()
             connection = await self._pool.connect(origin, settings.connect_timeout)
-            await connection.answer(data, deadline)
+            await connection.send_request(data, deadline)
             return connection
         except CannotConnect as problem:
             status = 504 if problem.is_timeout else 502
@@ -202,7 +212,7 @@ def _encode_request(
 
 @lru_cache(maxsize=512)
 def _request_target(base: str, path: str) -> str:
-    return base + quote(path, safe=f"{IN_PATHS}?")
+    return base + quote(path, safe=f"{PATH_CHARACTERS}?")
 
 
 @memoize_by_identity
@@ -299,13 +309,13 @@ class UpstreamResponse:
             return b""
         connection = self._connection
         try:
-            while (data := connection.take()) is None:
-                await connection.something(self._deadline)
+            while (data := connection.read_nowait()) is None:
+                await connection.wait(self._deadline)
         except TimeoutError:
             message = f"sent nothing for {self._timeout:g} s"
-            raise upstream_error(self._endpoint, message, 504) from None
+            raise _log_error(self._endpoint, message, 504) from None
         except HttpProblem as problem:
-            raise upstream_error(self._endpoint, str(problem)) from None
+            raise _log_error(self._endpoint, str(problem)) from None
         self.received_at = now = perf_counter()
         if not data:
             # Other requests can use the connection while the client still reads.
@@ -325,7 +335,7 @@ class UpstreamResponse:
         parts: list[bytes] = []
         while data := await self.read_chunk():
             parts.append(data)
-            if self._connection.is_over:
+            if self._connection.is_read:
                 # Most often, everything has been received by now.
                 self._release()
                 break
@@ -355,9 +365,8 @@ class UpstreamResponse:
         body = await self._read_error_body()
         status = self.status if 400 <= self.status < 600 else 502
         if self.status < 400:
-            location = mask_url(self.headers.get("location", ""))
-            message = f"redirects to {location!r}; set its `base_url` to the final URL"
-            failure = upstream_error(self._endpoint, message).failure
+            message = "redirects to another address; set its `base_url` to the final URL"
+            failure = _log_error(self._endpoint, message).failure
         elif self.is_html:
             failure = structs.replace(self.html_error().failure, status=status)
         else:
@@ -441,33 +450,72 @@ def _media_type(content_type: str) -> str:
 
 def upstream_error(endpoint: Endpoint, problem: str, status: int = 502) -> UpstreamError:
     """Return an error that begins with the upstream's name; `problem` is the predicate."""
-    url = mask_url(endpoint.base_url)
     kind = "timeout" if status == 504 else "upstream"
-    failure = Failure(kind, f"the upstream {endpoint.name} ({url}) {problem}", status)
+    failure = Failure(kind, f"the upstream {endpoint.name} {problem}", status)
     return UpstreamError(mask_failure(failure, endpoint))
 
 
+def _log_error(endpoint: Endpoint, problem: str, status: int = 502) -> UpstreamError:
+    """Return the same error, and log it with the upstream's address."""
+    error = upstream_error(endpoint, problem, status)
+    _log_with_address(endpoint, error)
+    return error
+
+
+def _log_with_address(endpoint: Endpoint, error: UpstreamError) -> None:
+    log.info("%s (%s)", error, mask_url(endpoint.base_url))
+
+
 def mask_failure(failure: Failure, endpoint: Endpoint) -> Failure:
-    """Mask the upstream's secrets, in case it repeats them in its error."""
-    secrets = sorted(endpoint.secrets(), key=len, reverse=True)
-    if not secrets:
-        return failure
-    masked = {name: _mask_secrets(secrets, getattr(failure, name)) for name in _FAILURE_FIELDS}
+    """Mask the upstream's secrets and its address, in case it repeats them in its error."""
+    mask = partial(_mask_text, endpoint, sorted(endpoint.secrets(), key=len, reverse=True))
+    masked = {name: _map_texts(mask, getattr(failure, name)) for name in _FAILURE_FIELDS}
     return structs.replace(failure, **masked)
 
 
-def _mask_secrets(secrets: list[str], value: Any) -> Any:
+def _mask_text(endpoint: Endpoint, secrets: list[str], text: str) -> str:
+    for secret in secrets:
+        text = text.replace(secret, _MASK)
+    if secrets:
+        text = _MASKED_PART.sub(partial(_mask_part, secrets), text)
+    pattern = _address_pattern(endpoint.base_url)
+    return pattern.sub(endpoint.name, text) if pattern else text
+
+
+def _mask_part(secrets: list[str], match: re.Match[str]) -> str:
+    """Mask the beginning and the end of a secret around a mask of the upstream."""
+    start, end = match.groups()
+    is_part = any(one.startswith(start) and one.endswith(end) for one in secrets)
+    return _MASK if is_part and (start or end) else match[0]
+
+
+@lru_cache(maxsize=256)
+def _address_pattern(base_url: str) -> re.Pattern[str] | None:
+    """Return a pattern for the upstream's URL, its host with the port, and its host.
+
+    A host such as `localhost` or `ollama` is masked only with its port: it may be another word.
+    """
+    parts = parse_http_url(base_url)
+    if parts is None:
+        return None
+    name = parts.hostname or ""
+    is_word = is_loopback(name) or ("." not in name and ":" not in name)
+    if is_word and not parts.port:
+        return None
+    port = f":{parts.port}" if is_word else f"(?::{parts.port})?"
+    host = rf"\[?{re.escape(name)}\]?{port}(?![\w-])"
+    url = rf"(?:https?://(?:[^\s/@]*@)?)?{host}(?:{re.escape(parts.path)})?"
+    return re.compile(rf"(?<![\w.-]){url}", re.IGNORECASE)
+
+
+def _map_texts(change: Callable[[str], str], value: Any) -> Any:
+    """Change all texts of a JSON value, also the keys of objects."""
     match value:
         case str():
-            for secret in secrets:
-                value = value.replace(secret, mask_secret(secret))
-            return value
+            return change(value)
         case dict():
-            return {
-                _mask_secrets(secrets, key): _mask_secrets(secrets, item)
-                for key, item in value.items()
-            }
+            return {_map_texts(change, key): _map_texts(change, one) for key, one in value.items()}
         case list():
-            return [_mask_secrets(secrets, item) for item in value]
+            return [_map_texts(change, one) for one in value]
         case _:
             return value

@@ -1,10 +1,9 @@
-"""One HTTP/1.1 connection: a request goes out, and its reply comes in piece by piece.
+"""One HTTP/1.1 connection: sends a request and receives the response in chunks.
 
-    await connection.answer(data, deadline)       connection.status, connection.headers
-    while (piece := connection.take()) is None:   await connection.something(deadline)
+    await connection.send_request(data, deadline)        connection.status, connection.headers
+    while (chunk := connection.read_nowait()) is None:   await connection.wait(deadline)
 
-This does for a gateway what a general client would do at three to twenty times the cost. Finding
-the parts of a reply is httptools' work; here is only waiting, and what may go wrong.
+httptools parses the responses. docs/decisions/http-client.md says why this is not a library.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from ..errors import ToolspeakError
 from .timers import Alarm, Ticker
 from .write_batching import Corked
 
-_MOST_HEADERS = 2**16
-_MOST_HELD = 2**18
-"""How many bytes wait to be read before the other side is made to wait."""
-_MOST_UNPACKED = 64 * 2**20
-_PACKED = {"gzip", "x-gzip", "deflate"}
-"""What we do not ask for but some send: both kinds that zlib tells apart by itself."""
-_NO_ANSWER = "closed the connection before it answered"
+_MAX_HEADERS = 2**16
+_MAX_BUFFERED = 2**18
+"""The bytes that may wait to be read; then the upstream has to pause."""
+_MAX_DECOMPRESSED = 2**24
+_ENCODINGS = {"gzip", "x-gzip", "deflate"}
+"""Encodings that some upstreams use although they are not requested; zlib tells them apart."""
+_NO_RESPONSE = "closed the connection before it answered"
 
 
 class HttpProblem(ToolspeakError):
-    """There is no reply, or no more of it. The words are about the other side: it …"""
+    """There is no response, or no more of it. The message is a predicate about the upstream."""
 
 
 class Disconnected(HttpProblem):
-    """The connection was closed before a single byte of a reply had come."""
+    """The connection was closed before any byte of a response was received."""
 
 
 class Connection(Corked):
@@ -46,29 +45,30 @@ class Connection(Corked):
         self._on_lost = on_lost
         self._loop = ticker.loop
         self._waiter: asyncio.Future[None] | None = None
-        self._alarm = Alarm(self._ring)
+        self._alarm = Alarm(self._time_out)
         self._parser: Any = httptools.HttpResponseParser(self)
-        """For one reply after the other: a connection is used again only after a whole one."""
-        self._has_asked = False
-        self._forget()
+        """Parses one response after the other: a connection is reused only after a whole one."""
+        self._has_request = False
+        self._reset()
 
-    def _forget(self) -> None:
-        """The state before a reply."""
+    def _reset(self) -> None:
+        """Set the state before a response."""
         self.status = 0
         self.headers: dict[str, str] = {}
         self._header_size = 0
-        self._has_begun = False
+        self._head_size = 0
+        self._has_data = False
         self._has_head = False
         self.is_complete = False
-        """All of the reply has come; not all of it may have been read."""
-        self._may_stay = False
+        """Whether the whole response was received; it may not have been read."""
+        self._keeps_alive = False
         self._problem: HttpProblem | None = None
-        self._pieces: list[bytes] = []
-        self._held = 0
+        self._chunks: list[bytes] = []
+        self._buffered = 0
         self._is_paused = False
-        self._unpacker: Any = None
+        self._decompressor: Any = None
 
-    # What the user of a connection does.
+    # For users of a connection.
 
     @property
     def is_open(self) -> bool:
@@ -76,78 +76,78 @@ class Connection(Corked):
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another request can be sent: the last one has left, its reply has come, and
-        leaves the connection open."""
+        """Return True if another request can be sent: the last one was sent, its response was
+        received, and the connection stays open."""
         transport = self._transport
-        if not self.is_complete or not self._may_stay or transport is None:
+        if not self.is_complete or not self._keeps_alive or transport is None:
             return False
         return not transport.is_closing() and not transport.get_write_buffer_size()
 
     @property
-    def is_over(self) -> bool:
-        """Whether all of the reply has come, and was read."""
-        return self.is_complete and not self._pieces and not self._problem
+    def is_read(self) -> bool:
+        """Return True if the whole response was received and read."""
+        return self.is_complete and not self._chunks and not self._problem
 
-    async def answer(self, data: bytes, deadline: float) -> None:
-        """Send a request, and wait for the head of the reply, at most until then. If there is none,
-        the connection is closed."""
-        self._forget()
-        self._has_asked = True
+    async def send_request(self, data: bytes, deadline: float) -> None:
+        """Send a request and wait for the head of the response until `deadline`. Without one, the
+        connection is closed."""
+        self._reset()
+        self._has_request = True
         try:
             if not self.is_open:
-                raise Disconnected(_NO_ANSWER)
+                raise Disconnected(_NO_RESPONSE)
             self.write(data)
             while not self._has_head:
                 if self._problem:
                     raise self._problem
-                await self.something(deadline)
+                await self.wait(deadline)
         except BaseException:
             self.close()
-            # It knows what was asked, and both would wait for the collector of garbage.
+            # Break the reference cycle: the problem refers to this frame, which has the request.
             self._problem = None
             raise
 
-    def take(self) -> bytes | None:
-        """What has come of the body by now; b"" at its end, and None if more has to come first."""
-        if not self._pieces:
+    def read_nowait(self) -> bytes | None:
+        """Return what was received of the body, b"" at its end, or None if nothing was."""
+        if not self._chunks:
             if self._problem:
                 raise self._problem
             return b"" if self.is_complete else None
-        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces = []
-        self._held = 0
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks = []
+        self._buffered = 0
         if self._is_paused and self._transport:
             self._is_paused = False
             self._transport.resume_reading()
         return data
 
-    def rest(self) -> None:
-        """Nothing is asked for now."""
+    def set_idle(self) -> None:
+        """Stop the timeout: no request is running."""
         self.ticker.unset(self._alarm)
 
     def close(self) -> None:
-        """Close it now, whatever is under way."""
-        self.rest()
+        """Close the connection at once, also during a request."""
+        self.set_idle()
         self.drop()
 
     async def with_tls(self, context: ssl.SSLContext, host: str) -> Connection:
-        """The connection to a server at the other end of a tunnel."""
+        """Return a connection with TLS to the server at the other end of a tunnel."""
         inner = Connection(self.ticker, self._on_lost)
         safe = await self._loop.start_tls(self._transport, inner, context, server_hostname=host)
         assert safe
         inner.connection_made(safe)
-        self.rest()
+        self.set_idle()
         return inner
 
-    def something(self, deadline: float) -> asyncio.Future[None]:
-        """To wait for until something comes."""
+    def wait(self, deadline: float) -> asyncio.Future[None]:
+        """Return a future that is done when something was received; it fails at the deadline."""
         self._alarm.at = deadline
         self.ticker.set(self._alarm)
         self._waiter = self._loop.create_future()
         return self._waiter
 
-    def _ring(self) -> None:
-        # What it raises knows who waits, and all would wait for the collector of garbage.
+    def _time_out(self) -> None:
+        # Break the reference cycle: the error refers to the frame that waits.
         waiter, self._waiter = self._waiter, None
         if waiter and not waiter.done():
             waiter.set_exception(TimeoutError())
@@ -161,20 +161,26 @@ class Connection(Corked):
         self._wake()
         self.drop()
 
-    # What the event loop tells.
+    # Called by the event loop.
 
     def data_received(self, data: bytes) -> None:
-        if not self._has_asked or self.is_complete:
-            # Nobody asked: whatever it is, the next reply could not be told from it.
-            self._may_stay = False
+        if not self._has_request or self.is_complete:
+            # Data without a request: the next response could not be told from it.
+            self._keeps_alive = False
             self.drop()
             return
-        self._has_begun = True
+        self._has_data = True
+        if not self._has_head:
+            # The parser reports a header only when it is whole, so never an endless one.
+            self._head_size += len(data)
+            if self._head_size > _MAX_HEADERS + _MAX_BUFFERED:
+                self._fail(HttpProblem(f"sent more than {_MAX_HEADERS} bytes of headers"))
+                return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as problem:
             if self.is_complete:
-                self._may_stay = False
+                self._keeps_alive = False
             else:
                 self._fail(HttpProblem(f"sent an invalid HTTP response: {problem}"))
         except httptools.HttpParserUpgrade:
@@ -182,24 +188,24 @@ class Connection(Corked):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        if self._has_head and not exc and not self._says_its_length:
+        if self._has_head and not exc and not self._has_length:
             self.is_complete = True
         elif not self.is_complete and not self._problem:
-            if not self._has_begun:
-                self._problem = Disconnected(_NO_ANSWER)
+            if not self._has_data:
+                self._problem = Disconnected(_NO_RESPONSE)
             else:
                 self._problem = HttpProblem("closed the connection in the middle of its response")
         self._wake()
-        # They know us, and would wait with us for the collector of garbage.
+        # Break the reference cycles.
         self._parser = None
-        self._alarm.ring = _nothing
+        self._alarm.ring = _do_nothing
         self._on_lost(self)
 
     @property
-    def _says_its_length(self) -> bool:
+    def _has_length(self) -> bool:
         return "content-length" in self.headers or "transfer-encoding" in self.headers
 
-    # What the parser finds.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
         if self.is_complete:
@@ -207,8 +213,8 @@ class Connection(Corked):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_size += len(name) + len(value)
-        if self._header_size > _MOST_HEADERS:
-            self._fail(HttpProblem(f"sent more than {_MOST_HEADERS} bytes of headers"))
+        if self._header_size > _MAX_HEADERS:
+            self._fail(HttpProblem(f"sent more than {_MAX_HEADERS} bytes of headers"))
             return
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
@@ -218,46 +224,51 @@ class Connection(Corked):
         if self.status < 200:
             return
         self._has_head = True
-        packed = self.headers.get("content-encoding", "identity").strip().lower()
-        if packed in _PACKED:
-            self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
-        elif packed not in ("identity", ""):
-            self._fail(HttpProblem(f"sent a response with the unsupported encoding {packed!r}"))
+        encoding = self.headers.get("content-encoding", "identity").strip().lower()
+        if encoding in _ENCODINGS:
+            self._decompressor = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        elif encoding not in ("identity", ""):
+            self._fail(HttpProblem(f"sent a response with the unsupported encoding {encoding!r}"))
         self._wake()
 
     def on_body(self, data: bytes) -> None:
-        if self._unpacker:
-            data = self._unpacked(data)
+        if self._decompressor:
+            data = self._decompress(data)
         if not data:
             return
-        self._pieces.append(data)
-        self._held += len(data)
-        if self._held > _MOST_HELD and not self._is_paused and not self._problem:
+        self._chunks.append(data)
+        self._buffered += len(data)
+        if self._buffered > _MAX_BUFFERED and not self._is_paused and not self._problem:
             self._is_paused = True
             self._transport.pause_reading()
         self._wake()
 
     def on_message_complete(self) -> None:
         if self.status < 200:
-            # It only says that it is at work.
+            # An interim response.
             self.headers = {}
             return
+        if self._decompressor and not self._decompressor.eof:
+            self._fail(HttpProblem("sent a compressed response without its end"))
+            return
         self.is_complete = True
-        self._may_stay = self._parser.should_keep_alive()
+        self._keeps_alive = self._parser.should_keep_alive()
         self._wake()
 
-    def _unpacked(self, data: bytes) -> bytes:
+    def _decompress(self, data: bytes) -> bytes:
         try:
-            data = self._unpacker.decompress(data, _MOST_UNPACKED)
+            data = self._decompressor.decompress(data, _MAX_DECOMPRESSED)
         except zlib.error as problem:
             self._fail(HttpProblem(f"sent a response that cannot be decompressed: {problem}"))
             return b""
-        if self._unpacker.unconsumed_tail:
+        if self._decompressor.unconsumed_tail:
             self._fail(
-                HttpProblem(f"sent a chunk of more than {_MOST_UNPACKED} bytes when decompressed")
+                HttpProblem(
+                    f"sent a chunk of more than {_MAX_DECOMPRESSED} bytes when decompressed"
+                )
             )
         return data
 
 
-def _nothing() -> None:
-    """Nobody waits any more."""
+def _do_nothing() -> None:
+    """Do nothing: nobody waits any more."""

@@ -1,14 +1,15 @@
-"""Connections to servers that are kept for the next request: directly, through a proxy, with TLS.
+"""The pool of connections to upstreams: direct or through a proxy, plain or with TLS.
 
 connection = pool.idle(origin) or await pool.connect(origin, timeout)
 …
-pool.release(connection)        it is used again if it can be, and closed if not
+pool.release(connection)        keeps it for the next request, or closes it
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import ssl
 from base64 import b64encode
@@ -21,21 +22,21 @@ import aiohappyeyeballs
 from msgspec import Struct
 
 from ..config.addresses import is_loopback
-from ..config.settings import mask_url
 from .http_connection import Connection, Disconnected, HttpProblem
 from .timers import Alarm, Ticker
 
-_KEPT_SECONDS = 30.0
-"""Most servers close what was not used for a minute or two; some after five seconds."""
-_SECOND_ADDRESS = 0.25
-"""When to try a server's next address while the first one is silent."""
-IN_PATHS = "/%:@!$&'()*+,;=~-._"
-"""What stands for itself in the path of an address."""
+_MAX_IDLE = 30.0
+"""Seconds until an idle connection is closed. Most servers wait for a minute or two."""
+_NEXT_ADDRESS_DELAY = 0.25
+"""Seconds until a server's next address is tried as well."""
+PATH_CHARACTERS = "/%:@!$&'()*+,;=~-._"
+"""The characters that are not percent-encoded in a path."""
+_SOCKET_ADDRESS = re.compile(r" ?\('[^)]*\)")
 _PORTS = {"http": 80, "https": 443}
 
 
 class Origin(Struct, frozen=True):
-    """The far end of a connection, and the way there."""
+    """What a connection is to: a server, through a proxy if there is one."""
 
     scheme: str
     host: str
@@ -49,43 +50,42 @@ class Origin(Struct, frozen=True):
 
     @property
     def netloc(self) -> str:
-        """The same without a port that goes without saying."""
+        """The host, and the port unless it is the default."""
         return self.place.removesuffix(f":{_PORTS[self.scheme]}")
 
 
 class Address(Struct, frozen=True):
-    """Where an API is, taken apart."""
+    """The parts of a base URL."""
 
     origin: Origin
     path: str
-    """What stands before the paths of the API; all of the address, for a proxy that is asked to
-    fetch it."""
+    """The beginning of all paths; for an HTTP proxy, of all URLs."""
     head: str
-    """The headers that come from the address itself."""
+    """The header lines that the URL determines."""
     authorization: str
-    """The one that a user and a password in the address make, where no other is given."""
+    """The header line for a user and a password in the URL, unless another one is configured."""
 
 
 class CannotConnect(HttpProblem):
-    """There is no connection to the server."""
+    """No connection to the server could be opened."""
 
-    def __init__(self, words: str, *, is_timeout: bool = False) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, *, is_timeout: bool = False) -> None:
+        super().__init__(message)
         self.is_timeout = is_timeout
 
 
 class Pool:
-    """Connections that are in use, and those that wait for it."""
+    """All connections to upstreams, used and idle ones."""
 
     def __init__(self, ticker: Ticker) -> None:
         self._ticker = ticker
         self._idle: dict[Origin, list[tuple[float, Connection]]] = {}
         self._origins: dict[Connection, Origin] = {}
-        """All that are open."""
+        """All open connections."""
         self._sweeping = Alarm(self._sweep)
 
     def idle(self, origin: Origin) -> Connection | None:
-        """One that was used before, if there is one and it may be used."""
+        """Return an idle connection that can be reused, or None."""
         idle = self._idle.get(origin)
         while idle:
             _, connection = idle.pop()
@@ -94,21 +94,21 @@ class Pool:
         return None
 
     async def connect(self, origin: Origin, timeout: float) -> Connection:
-        """A new one."""
+        """Open a new connection."""
         connection = await self._connected(origin, timeout)
         self._origins[connection] = origin
         return connection
 
     def release(self, connection: Connection) -> None:
-        """It is not needed any more."""
+        """Keep a connection for the next request if it can be reused; else close it."""
         origin = self._origins.get(connection)
         if origin is None or not connection.is_reusable:
             connection.close()
             return
-        connection.rest()
+        connection.set_idle()
         now = perf_counter()
         if not self._idle:
-            self._sweeping.at = now + _KEPT_SECONDS
+            self._sweeping.at = now + _MAX_IDLE
             self._ticker.set(self._sweeping)
         self._idle.setdefault(origin, []).append((now, connection))
 
@@ -120,9 +120,9 @@ class Pool:
         self._idle.clear()
 
     def _sweep(self) -> None:
-        """Close what was not used for long."""
+        """Close connections that were idle for too long."""
         now = perf_counter()
-        oldest = now - _KEPT_SECONDS
+        oldest = now - _MAX_IDLE
         for origin, idle in list(self._idle.items()):
             for since, connection in idle:
                 if since <= oldest:
@@ -131,7 +131,7 @@ class Pool:
             if not self._idle[origin]:
                 del self._idle[origin]
         if self._idle:
-            self._sweeping.at = now + _KEPT_SECONDS / 2
+            self._sweeping.at = now + _MAX_IDLE / 2
             self._ticker.set(self._sweeping)
 
     def _lost(self, connection: Connection) -> None:
@@ -147,16 +147,16 @@ class Pool:
                 tls = _tls() if origin.scheme == "https" else None
                 return await self._direct(origin.host, origin.port, tls)
         except TimeoutError:
-            words = f"cannot be reached in {timeout:g} s"
-            raise CannotConnect(words, is_timeout=True) from None
+            message = f"cannot be reached in {timeout:g} s"
+            raise CannotConnect(message, is_timeout=True) from None
         except (OSError, ssl.SSLError, UnicodeError) as problem:
-            raise CannotConnect(f"cannot be reached: {_words(problem)}") from None
+            raise CannotConnect(f"cannot be reached: {_describe_error(problem)}") from None
 
     async def _direct(self, host: str, port: int, tls: ssl.SSLContext | None) -> Connection:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         plain = await aiohappyeyeballs.start_connection(
-            found, happy_eyeballs_delay=_SECOND_ADDRESS, interleave=1
+            found, happy_eyeballs_delay=_NEXT_ADDRESS_DELAY, interleave=1
         )
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -172,13 +172,10 @@ class Pool:
         return connection
 
     async def _through_proxy(self, origin: Origin) -> Connection:
-        """To a server behind a proxy; one with TLS through a tunnel."""
+        """Connect to a proxy, and for TLS through it to the server."""
         proxy = urlsplit(origin.proxy)
         if proxy.scheme not in _PORTS or not proxy.hostname:
-            shown = mask_url(origin.proxy)
-            raise CannotConnect(
-                f"cannot be reached through the proxy {shown}: use an http:// or https:// proxy"
-            )
+            raise CannotConnect("cannot be reached: use an http:// or https:// proxy")
         tls = _tls() if proxy.scheme == "https" else None
         port = proxy.port or _PORTS[proxy.scheme]
         connection = await self._direct(proxy.hostname, port, tls)
@@ -196,7 +193,7 @@ class Pool:
         where = origin.place
         lines = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{_proxy_authorization(proxy)}\r\n"
         try:
-            await connection.answer(lines.encode("latin-1"), perf_counter() + 3600)
+            await connection.send_request(lines.encode("latin-1"), perf_counter() + 3600)
         except Disconnected:
             raise CannotConnect("cannot be reached: the proxy closed the connection") from None
         if connection.status != 200:
@@ -209,7 +206,7 @@ class Pool:
 
 @lru_cache(maxsize=256)
 def address_of(base_url: str) -> Address:
-    """Where an API is, by its address and what the environment says of proxies."""
+    """Return the parts of a base URL, with the proxy that the environment sets for it."""
     parts = urlsplit(base_url)
     if parts.scheme not in _PORTS or not parts.hostname:
         raise CannotConnect("cannot be reached: its `base_url` must be an http:// or https:// URL")
@@ -220,7 +217,7 @@ def address_of(base_url: str) -> Address:
     origin = Origin(parts.scheme, _ascii(parts.hostname), port, _proxy(parts))
     head = f"Host: {origin.netloc}\r\n"
     authorization = "" if parts.username is None else f"Authorization: {basic(parts)}\r\n"
-    path = quote(parts.path.rstrip("/"), safe=IN_PATHS)
+    path = quote(parts.path.rstrip("/"), safe=PATH_CHARACTERS)
     if origin.proxy and parts.scheme == "http":
         head += _proxy_authorization(urlsplit(origin.proxy))
         path = f"http://{origin.netloc}{path}"
@@ -228,7 +225,7 @@ def address_of(base_url: str) -> Address:
 
 
 def _proxy(address: SplitResult) -> str:
-    """The proxy that the environment names for an address; none for this machine."""
+    """Return the proxy that the environment sets for a URL, or ""; loopback addresses have none."""
     host = address.hostname or ""
     if is_loopback(host) or proxy_bypass(host):
         return ""
@@ -242,7 +239,7 @@ def _proxy_authorization(proxy: SplitResult) -> str:
 
 
 def basic(address: SplitResult) -> str:
-    """How a user and a password in an address are shown to a server."""
+    """Return the header value for the user and the password of a URL."""
     both = f"{unquote(address.username or '')}:{unquote(address.password or '')}"
     return f"Basic {b64encode(both.encode()).decode()}"
 
@@ -256,14 +253,15 @@ def _ascii(host: str) -> str:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Certificates are read once: it takes a while."""
+    """Return the context of all connections; reading the certificates takes a while."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-def _words(problem: Exception) -> str:
-    """What is wrong, without the address, which is told anyway."""
+def _describe_error(problem: Exception) -> str:
+    """Return the message of an error without addresses, which clients do not see."""
     number = getattr(problem, "errno", None) or 0
     is_plain = number > 0 and not isinstance(problem, ssl.SSLError)
-    return (os.strerror(number) if is_plain else str(problem)) or type(problem).__name__
+    message = os.strerror(number) if is_plain else _SOCKET_ADDRESS.sub("", str(problem))
+    return message or type(problem).__name__

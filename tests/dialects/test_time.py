@@ -28,6 +28,16 @@ OPTIONS: tuple[tuple[str, Trust, int], ...] = (("", "strict", 10**9), ('{"', "st
 UNITS = sorted({*filter(None, REPEATED), *MARKERS})
 
 
+@pytest.fixture(autouse=True)
+def pause_garbage_collection() -> Iterator[None]:
+    """Keep collections of the whole process out of the measurements."""
+    gc.freeze()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.unfreeze()
+
+
 def measure_seconds(text: str, dialect: str, trust: Trust, size: int) -> float:
     parser = Parser(dialect=dialect, tools=TOOLBOX, trust=trust)
     start = time.process_time()
@@ -46,7 +56,6 @@ def grows_linearly(
     """
     texts = [unit * (length // len(unit) + 1) + end for length in LENGTHS]
     for _ in range(3):
-        gc.collect()
         seconds = measure_seconds(texts[-1], dialect, trust, size)
         if seconds < FREE:
             return True

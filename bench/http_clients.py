@@ -94,7 +94,7 @@ class Own:
 
 class Aiohttp:
     def __init__(self) -> None:
-        import aiohttp
+        import aiohttp  # pyright: ignore[reportMissingImports]
 
         self._client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
@@ -107,7 +107,7 @@ class Aiohttp:
     async def open(
         self, url: str, body: bytes, timeout: float
     ) -> AsyncGenerator[tuple[int, Callable[[], Any]]]:
-        import aiohttp
+        import aiohttp  # pyright: ignore[reportMissingImports]
 
         try:
             async with asyncio.timeout(timeout):
@@ -125,7 +125,7 @@ class Aiohttp:
 
 class Pyreqwest:
     def __init__(self) -> None:
-        from pyreqwest.client import ClientBuilder
+        from pyreqwest.client import ClientBuilder  # pyright: ignore[reportMissingImports]
 
         builder = ClientBuilder().follow_redirects(False).referer(False).no_proxy()
         builder = builder.gzip(False).brotli(False).zstd(False).deflate(False)
@@ -136,7 +136,7 @@ class Pyreqwest:
     async def open(
         self, url: str, body: bytes, timeout: float
     ) -> AsyncGenerator[tuple[int, Callable[[], Any]]]:
-        from pyreqwest.exceptions import PyreqwestError
+        from pyreqwest.exceptions import PyreqwestError  # pyright: ignore[reportMissingImports]
 
         request = self._client.post(url + "/x").body_bytes(body)
         request = request.streamed_read_buffer_limit(0).build_streamed()

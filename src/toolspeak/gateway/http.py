@@ -163,9 +163,7 @@ class HttpRequest(RequestHead):
 class HttpResponse:
     """The response to a request: sent whole, or begun and continued as a stream."""
 
-    def __init__(
-        self, send: Send, scope: Scope, on_end: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, send: Send, scope: Scope, on_end: Callable[[], None] = lambda: None) -> None:
         self._send = send
         self._scope = scope
         self._on_end = on_end

@@ -6,6 +6,7 @@ uvicorn parses requests, calls the application and writes responses. Added here:
 - A client that stops reading its response is disconnected after a while.
 - A client that has sent all it has to send (half-close) still gets its response.
 - Invalid requests are answered with an error in JSON, and nothing is cut off by a reset.
+- Clients of HTTP/1.0 get no chunks, and trailers are not taken for headers.
 - A request to change the protocol, which is not supported, is served without the change.
 """
 
@@ -62,6 +63,8 @@ class GatewayProtocol(HttpToolsProtocol):
         """Bytes that the client had not read when that was last checked."""
         self._head_size = 0
         self._discards_input = False
+        self._running: RequestResponseCycle | None = None
+        """The last request that was given to the application; others may wait for its response."""
 
     # The connection.
 
@@ -71,6 +74,9 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._running:
+            # uvicorn tells only the last request, which may wait for this one.
+            _disconnect(self._running)
         for alarm in (self._request_alarm, self._reading_alarm, self._probe_alarm):
             self._ticker.unset(alarm)
             # Break the reference cycle so that memory is freed at once.
@@ -93,8 +99,8 @@ class GatewayProtocol(HttpToolsProtocol):
         return True
 
     def _probe(self) -> None:
-        cycle = self.cycle
-        if cycle.response_complete or self.transport.is_closing():
+        cycle = self._running
+        if cycle is None or cycle.response_complete or self.transport.is_closing():
             return
         if cycle.response_started:
             sent_at = max(self._half_closed_at, cycle.scope.get(SENT_AT, 0.0))
@@ -126,56 +132,81 @@ class GatewayProtocol(HttpToolsProtocol):
     # Requests.
 
     def data_received(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
         if self._discards_input:
             return
         self._head_size += len(data)
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._continue_without_upgrade(data[upgrade.args[0] :])
+            while data:
+                data = self._parse(data)
         except httptools.HttpParserError as problem:
             self.send_400_response(f"{_INVALID_REQUEST}: {problem}")
         if self._head_size > MAX_HEAD:
             message = f"the request has more than {MAX_HEAD} bytes before or after its body"
             self._refuse(Failure("too_large", message, 431))
 
+    def _parse(self, data: bytes) -> bytes:
+        """Return what is to be parsed next: the parser stops at a request for another protocol."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            return self._encode_without_upgrade() + data[upgrade.args[0] :]
+        return b""
+
+    def _encode_without_upgrade(self) -> bytes:
+        """Return the head again, without the headers that ask for another protocol."""
+        headers = [pair for pair in self.headers if pair[0].lower() not in _UPGRADE_HEADERS]
+        if not self.parser.should_keep_alive():
+            headers.append((b"connection", b"close"))
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b\r\n" % header for header in headers]
+        self.parser = httptools.HttpRequestParser(self)
+        return b"".join((*lines, b"\r\n"))
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._unset_keepalive_if_required()
         self._head_size = 0
         if self._open_cycle is None:
             self._expect_request()
 
     def on_headers_complete(self) -> None:
-        if not self.parser.should_upgrade():
-            self._ticker.unset(self._request_alarm)
-            super().on_headers_complete()
+        if self.parser.get_method() == b"CONNECT":
+            self.send_400_response(_IS_PROXY_REQUEST)
+            raise httptools.HttpParserError
+        if self.parser.should_upgrade():
+            return
+        self._ticker.unset(self._request_alarm)
+        super().on_headers_complete()
+        # What comes after the body is not part of the head.
+        self.headers = []
+        cycle = self.cycle
+        if cycle.scope["http_version"] != "1.1":
+            cycle.waiting_for_100_continue = False
+        if cycle.waiting_for_100_continue or not cycle.keep_alive:
+            cycle.__class__ = _ClosingCycle
 
     def on_body(self, body: bytes) -> None:
         self._head_size = 0
         super().on_body(body)
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
     def on_response_complete(self) -> None:
+        cycle = self._running
         super().on_response_complete()
-        if self.cycle.more_body:
+        if isinstance(cycle, _ClosingCycle) and cycle.lingers:
+            self._discards_input = True
+            self._set_alarm(self._request_alarm, _LINGER)
+        elif cycle and cycle.more_body:
             # The rest of the body is read and discarded, but not for ever.
             self._expect_request()
-
-    def _continue_without_upgrade(self, rest: bytes) -> None:
-        """Parse the head again without the headers that ask for another protocol: the parser does
-        not go on after them."""
-        method = self.parser.get_method()
-        if method == b"CONNECT":
-            self.send_400_response(_IS_PROXY_REQUEST)
-            return
-        headers = [pair for pair in self.headers if pair[0].lower() not in _UPGRADE_HEADERS]
-        if not self.parser.should_keep_alive():
-            headers.append((b"connection", b"close"))
-        version = self.parser.get_http_version().encode()
-        lines = [b"%b %b HTTP/%b\r\n" % (method, self.url, version)]
-        lines += [b"%b: %b\r\n" % header for header in headers]
-        self.parser = httptools.HttpRequestParser(self)
-        self.data_received(b"".join((*lines, b"\r\n", rest)))
 
     # Errors.
 
@@ -184,8 +215,14 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def _refuse(self, failure: Failure) -> None:
         """Respond with an error, if no response is in progress; read no more requests."""
+        if self._discards_input:
+            return
         self._discards_input = True
         cycle = self._open_cycle
+        if cycle and cycle.more_body and cycle is not self._running:
+            # It waits for another response, and is not served.
+            self.pipeline.popleft()
+            self.cycle = cycle = self.pipeline[0][0] if self.pipeline else self._running  # type: ignore[assignment]
         if cycle and (cycle.response_started or not cycle.more_body):
             cycle.keep_alive = False
             return
@@ -200,8 +237,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self._set_alarm(self._request_alarm, _LINGER)
         if cycle:
             # The application waits for the rest of the body.
-            cycle.disconnected = True
-            cycle.message_event.set()
+            _disconnect(cycle)
 
     # Clients that do not read.
 
@@ -223,6 +259,32 @@ class GatewayProtocol(HttpToolsProtocol):
             self._watch_reading()
         else:
             self.transport.abort()
+
+
+class _ClosingCycle(RequestResponseCycle):
+    """A request after whose response the connection is closed, at least if the client is refused
+    the permission to send the body: the server cannot know whether the body follows."""
+
+    lingers = False
+    """The client may still be sending the body: closing the connection now would reset it."""
+
+    async def send(self, message: Any) -> None:
+        if not self.response_started:
+            if self.waiting_for_100_continue:
+                self.keep_alive = False
+            if self.scope["http_version"] != "1.1":
+                # Older clients know no chunks: the end of the connection is the end of the body.
+                self.chunked_encoding = False
+        elif not message.get("more_body") and self.more_body and not self.keep_alive:
+            self.lingers = self.keep_alive = True
+        if self.response_started and self.scope["http_version"] != "1.1":
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
+
+
+def _disconnect(cycle: RequestResponseCycle) -> None:
+    cycle.disconnected = True
+    cycle.message_event.set()
 
 
 _REASONS = {400: "Bad Request", 431: "Request Header Fields Too Large"}

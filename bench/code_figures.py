@@ -35,9 +35,6 @@ from toolspeak.testing import ScriptedServer
 LEAVING_SOON = (
     "engine/guided",
     "engine/led.py",
-    "gateway/http.py",
-    "gateway/server_protocol.py",
-    "gateway/stream_writer.py",
     "store/remote.py",
     "store/socket.py",
     "upstream/http_connection.py",

@@ -258,6 +258,3 @@ def _read_delta_texts(wire: str, frame: Any) -> Iterator[str]:
         case _:
             for candidate in frame.get("candidates", ()):
                 yield from (part.get("text", "") for part in candidate["content"]["parts"])
-
-
-connected = connect  # The earlier name, in test_server_protocol.py.

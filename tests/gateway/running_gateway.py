@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
 from toolspeak.config.settings import Config, ModelSettings, UpstreamSettings
 from toolspeak.gateway.app import Gateway
-from toolspeak.gateway.http import Incoming, Sender
 from toolspeak.gateway.server import GatewayServer
-from toolspeak.upstream.timers import Ticker
 
 _START_SECONDS = 60
 """Generous: a busy machine may take long to start or stop a gateway."""
@@ -66,27 +64,34 @@ class RunningGateway:
             self.loop.close()
 
 
-class NullConnection:
-    """The connection of a client that accepts all data and discards it."""
+class AsgiExchange:
+    """One request to an ASGI application, without a server between."""
 
-    is_paused = False
+    def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> None:
+        self.scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        }
+        self.sent: list[MutableMapping[str, Any]] = []
+        self._body: bytes | None = body
 
-    def __init__(self, ticker: Ticker | None = None) -> None:
-        self.ticker = ticker or Ticker()
-        self.written = 0
-        """The number of writes."""
+    async def receive(self) -> MutableMapping[str, Any]:
+        """Return the whole body; after that, wait for ever: the client stays."""
+        body, self._body = self._body, None
+        if body is None:
+            await asyncio.get_running_loop().create_future()
+        return {"type": "http.request", "body": body}
 
-    def go_on(self, incoming: Incoming) -> None:
-        pass
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        self.sent.append(message)
 
-    def write(self, data: bytes) -> None:
-        self.written += 1
-
-    async def drained(self) -> None:
-        pass
-
-    def answered(self, sender: Sender) -> None:
-        pass
+    @property
+    def status(self) -> int:
+        return self.sent[0]["status"]
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from tests.gateway.upstream_faults import (
     start_setup,
 )
 from toolspeak.events import Finish, TextDelta
-from toolspeak.gateway import http
+from toolspeak.gateway import http, server_protocol
 from toolspeak.store.base import MemoryStore
 
 LONG_TEXT = TextDelta("x" * 100_000)
@@ -146,7 +146,7 @@ def test_client_that_disconnects_while_waiting_for_a_slot_takes_none() -> None:
 def test_client_that_stops_sending_gets_a_timeout(
     client: Client, setup: FaultySetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "PATIENCE", 0.2)
+    monkeypatch.setattr(http, "BODY_TIMEOUT", 0.2)
     with connect(setup.url) as connection:
         connection.sendall(encode_request(client)[:-1])
         status_line = connection.recv(65536).partition(b"\r\n")[0]
@@ -165,7 +165,7 @@ async def send_without_end(received: ReceivedRequest) -> None:
 def test_client_that_stops_reading_ends_the_request(
     client: Client, setup: FaultySetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "PATIENCE", 0.3)
+    monkeypatch.setattr(server_protocol, "REQUEST_TIMEOUT", 0.3)
     setup.upstream.set_actions(send_without_end)
     with connect(setup.url) as connection:
         connection.sendall(encode_request(client))
@@ -197,7 +197,7 @@ def read_rest(connection: socket) -> bytes:
 def test_client_that_stops_reading_frees_its_slot_for_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http, "PATIENCE", 1.0)
+    monkeypatch.setattr(server_protocol, "REQUEST_TIMEOUT", 1.0)
     with start_setup(concurrency=1) as setup:
         setup.upstream.set_actions(send_long_reply, respond_normally)
         with connect(setup.url) as connection:

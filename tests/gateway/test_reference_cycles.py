@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.running_gateway import NullConnection
+from tests.gateway.running_gateway import AsgiExchange
 from tests.support import TOOLBOX
 from toolspeak import Message, Reply, Request, Text, ToolCall
 from toolspeak.config.settings import Config, ModelSettings, UpstreamSettings
 from toolspeak.errors import UpstreamError
 from toolspeak.events import unfold
 from toolspeak.gateway.app import Gateway
-from toolspeak.gateway.http import Incoming, Sender
 from toolspeak.testing import ScriptedServer
 from toolspeak.upstream.catalog import Endpoint
 from toolspeak.upstream.client import UpstreamClient
@@ -45,13 +44,10 @@ def encode_body(wire: str, *, stream: bool) -> bytes:
 
 async def ask(gateway: Gateway, path: str, data: bytes) -> int:
     """Serve a request as the server does, and return the status of the response."""
-    headers = [(b"Host", b"127.0.0.1"), (b"Content-Type", b"application/json")]
-    connection = NullConnection(gateway.ticker)
-    incoming, sender = Incoming(connection, "POST", path, headers), Sender(connection)
-    incoming.take(data)
-    incoming.complete()
-    await gateway.serve(incoming, sender)
-    return sender.status
+    headers = {"host": "127.0.0.1", "content-type": "application/json"}
+    exchange = AsgiExchange("POST", path, headers, data)
+    await gateway(exchange.scope, exchange.receive, exchange.send)
+    return exchange.status
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.gateway.running_gateway import NullConnection
+from tests.gateway.running_gateway import AsgiExchange
 from toolspeak.config.settings import Config, UpstreamSettings
-from toolspeak.gateway.http import Sender
+from toolspeak.gateway.http import HttpResponse
 from toolspeak.observe.inspector import recorder as recorder_module
 from toolspeak.observe.inspector import request_log as log_module
 from toolspeak.observe.inspector.recorder import RequestRecorder
@@ -375,11 +375,11 @@ def test_chunks_of_every_size_use_the_budget(size: int) -> None:
     async def stream() -> StreamCapture:
         response = UpstreamResponse(connection, endpoint, lambda _: None)
         received, capture = StreamCapture(0.0, budget), RequestCapture(0.0, budget)
-        sender = Sender(NullConnection())
+        to_client = HttpResponse(AsgiExchange("POST", "/", {}).send, {})
         response.capture_to(received, capture)
-        sender.copy = capture
+        to_client.capture = capture
         for _ in range(200_000 // (size + 80)):
-            await sender.more(await response.read_chunk(), 1.0)
+            await to_client.send_chunk(await response.read_chunk(), 1.0)
         for one in (received, capture):
             assert 0.9 * memory_size(one.chunks) - 3 * RECOUNT_AFTER < one.reserved
         return received
@@ -392,12 +392,12 @@ def test_chunks_of_every_size_use_the_budget(size: int) -> None:
 
 def test_last_chunk_to_the_client_is_counted() -> None:
     """Also if the upstream sends nothing more."""
-    connection = NullConnection()
-    sender = Sender(connection)
+    exchange = AsgiExchange("POST", "/", {})
+    response = HttpResponse(exchange.send, {})
     capture = RequestCapture(0.0, CaptureBudget(50_000))
-    sender.copy = capture
-    asyncio.run(sender.more(b"x" * 100_000, 1.0))
-    assert (capture.chunks, capture.dropped, connection.written) == ([], 100_000, 1)
+    response.capture = capture
+    asyncio.run(response.send_chunk(b"x" * 100_000, 1.0))
+    assert (capture.chunks, capture.dropped, len(exchange.sent)) == ([], 100_000, 1)
 
 
 def test_log_with_a_smaller_limit_keeps_the_newest() -> None:

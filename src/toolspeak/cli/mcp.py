@@ -82,15 +82,14 @@ def _parse_address(text: str) -> tuple[str, int]:
 def _protect(app: AsgiApp, config: Config) -> AsgiApp:
     """Let only those clients reach `app` that the gateway would admit."""
     from ..gateway.auth import AccessControl
-    from ..gateway.http import Head, Refused
+    from ..gateway.http import Refused, RequestHead
 
     guard = AccessControl(config)
 
     async def protected(scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] == "http":
-            target = f"{scope['path']}?{scope['query_string'].decode('latin-1')}"
             try:
-                guard.authorize(Head(scope["method"], target, scope["headers"]))
+                guard.authorize(RequestHead(scope))
             except Refused as refused:
                 await _send_refusal(refused, send)
                 return

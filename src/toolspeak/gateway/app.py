@@ -38,7 +38,15 @@ from ..wires.routes import Route, match_route
 from .auth import AccessControl
 from .chat_handler import ChatHandler
 from .conversation_store import ConversationStore
-from .http import Gone, Incoming, Refused, Sender
+from .http import (
+    ClientDisconnected,
+    HttpRequest,
+    HttpResponse,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+)
 from .inspector_routes import InspectorRoutes
 from .routes import ApiRoutes, RequestContext, Router
 
@@ -155,29 +163,37 @@ class Gateway:
 
     # One request.
 
-    async def serve(self, incoming: Incoming, sender: Sender) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request of an ASGI server."""
+        if scope["type"] == "http":
+            request = HttpRequest(scope, receive, self.ticker)
+            await self.serve(request, HttpResponse(send, scope, request.stop_watching))
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def serve(self, request: HttpRequest, response: HttpResponse) -> None:
         """Respond to one request, and record it."""
-        request_id = incoming.headers.get("x-request-id", "")
+        request_id = request.headers.get("x-request-id", "")
         if not request_id or not _REQUEST_ID.fullmatch(request_id):
             request_id = f"req_{random_id()}"
         REQUEST_ID.set(request_id)
-        sender.headers |= {"x-request-id": request_id, "x-toolspeak": "1"}
-        chat_route = _INSPECTOR_CHAT if incoming.path == CHAT_PATH else match_route(incoming.target)
-        wire = chat_route.wire if chat_route else _guess_wire(incoming)
-        is_chat = chat_route is not None and incoming.method == "POST"
-        record = RequestRecord(request_id, incoming.method, incoming.path, wire, is_chat)
-        if incoming.path.startswith(INSPECTOR_ROOT) and chat_route is None:
+        response.headers |= {"x-request-id": request_id, "x-toolspeak": "1"}
+        chat_route = _INSPECTOR_CHAT if request.path == CHAT_PATH else match_route(request.target)
+        wire = chat_route.wire if chat_route else _guess_wire(request)
+        is_chat = chat_route is not None and request.method == "POST"
+        record = RequestRecord(request_id, request.method, request.path, wire, is_chat)
+        if request.path.startswith(INSPECTOR_ROOT) and chat_route is None:
             # The inspector's own requests are not recorded.
-            await self._respond(incoming, sender, record, None)
+            await self._respond(request, response, record, None)
             return
         if self._tracing:
-            self._tracing.start_request(record, incoming.headers)
+            self._tracing.start_request(record, request.headers)
         self.metrics.active_requests += 1
         try:
-            await self._respond(incoming, sender, record, chat_route)
+            await self._respond(request, response, record, chat_route)
         finally:
             self.metrics.active_requests -= 1
-            record.end(sender.status, sender.headers)
+            record.end(response.status, response.headers)
             self._report(record)
 
     def _report(self, record: RequestRecord) -> None:
@@ -190,39 +206,47 @@ class Gateway:
             self.recorder.end(record)
 
     async def _respond(
-        self, incoming: Incoming, sender: Sender, record: RequestRecord, chat_route: Route | None
+        self,
+        request: HttpRequest,
+        response: HttpResponse,
+        record: RequestRecord,
+        chat_route: Route | None,
     ) -> None:
         """Dispatch a request; send an error response if that fails."""
         try:
             try:
-                await self._dispatch(incoming, sender, record, chat_route)
-            except Gone:
+                await self._dispatch(request, response, record, chat_route)
+            except ClientDisconnected:
                 raise
             except (Exception, asyncio.CancelledError) as problem:
-                incoming.unwatch()
-                record.failure = failure = _failure_for(problem, incoming, sender, record)
-                await _send_failure(sender, record.wire, failure)
-        except Gone:
+                request.stop_watching()
+                record.failure = failure = _failure_for(problem, request, response, record)
+                await _send_failure(response, record.wire, failure)
+        except ClientDisconnected:
             record.status = CLIENT_CLOSED
         finally:
-            incoming.unwatch()
+            request.stop_watching()
 
     async def _dispatch(
-        self, incoming: Incoming, sender: Sender, record: RequestRecord, chat_route: Route | None
+        self,
+        request: HttpRequest,
+        response: HttpResponse,
+        record: RequestRecord,
+        chat_route: Route | None,
     ) -> None:
-        self._add_cors_headers(incoming, sender)
-        client_key = self.access.authorize(incoming)
-        if chat_route and incoming.method == "POST":
+        self._add_cors_headers(request, response)
+        client_key = self.access.authorize(request)
+        if chat_route and request.method == "POST":
             self._check_load()
             if self.recorder:
-                capture = self.recorder.begin(record, incoming.target, incoming.headers)
-                incoming.copy = sender.copy = capture
-            await ChatHandler(self, incoming, sender, record, chat_route, client_key).serve()
-        elif incoming.method == "OPTIONS":
-            await sender.whole(204, b"")
+                capture = self.recorder.begin(record, request.target, request.headers)
+                request.capture = response.capture = capture
+            await ChatHandler(self, request, response, record, chat_route, client_key).serve()
+        elif request.method == "OPTIONS":
+            await response.send_whole(204, b"")
         else:
-            handler, match = self._router.find(incoming, is_chat_path=chat_route is not None)
-            await handler(RequestContext(incoming, sender, client_key), match)
+            handler, match = self._router.find(request, is_chat_path=chat_route is not None)
+            await handler(RequestContext(request, response, client_key), match)
 
     def _check_load(self) -> None:
         limit = self.config.limits.concurrent_requests
@@ -231,23 +255,23 @@ class Gateway:
             message += "raise `limits.concurrent_requests`"
             raise Refused(Failure("overloaded", message, 503), {"retry-after": "1"})
 
-    def _add_cors_headers(self, incoming: Incoming, sender: Sender) -> None:
+    def _add_cors_headers(self, request: HttpRequest, response: HttpResponse) -> None:
         """Allow pages of the configured origins to read the response, except the inspector's."""
-        origin = incoming.headers.get("origin", "")
+        origin = request.headers.get("origin", "")
         if (
             not origin
-            or incoming.path.startswith(INSPECTOR_ROOT)
+            or request.path.startswith(INSPECTOR_ROOT)
             or not self.access.allows_origin(origin)
         ):
             return
-        sender.headers |= {
+        response.headers |= {
             "access-control-allow-origin": origin,
             "access-control-expose-headers": "*",
             "vary": "origin",
         }
-        if incoming.method == "OPTIONS":
-            requested = incoming.headers.get("access-control-request-headers", "*")
-            sender.headers |= {
+        if request.method == "OPTIONS":
+            requested = request.headers.get("access-control-request-headers", "*")
+            response.headers |= {
                 "access-control-allow-headers": requested,
                 "access-control-allow-methods": "GET, POST, DELETE",
                 "access-control-allow-private-network": "true",
@@ -267,40 +291,40 @@ def _open_tracer(config: Config) -> RequestTracer | None:
     return RequestTracer(config)
 
 
-async def _send_failure(sender: Sender, wire: str, failure: Failure) -> None:
+async def _send_failure(response: HttpResponse, wire: str, failure: Failure) -> None:
     """Send a failure in the client's format, as the response or as the end of its stream."""
-    if not sender.has_begun:
+    if not response.has_begun:
         body = encode_json(get_wire(wire).encode_failure(failure))
-        await sender.whole(failure.status, body)
-    elif sender.told and not sender.has_ended:
-        await sender.end(sender.told(failure))
+        await response.send_whole(failure.status, body)
+    elif response.encode_failure and not response.has_ended:
+        await response.end(response.encode_failure(failure))
 
 
 def _failure_for(
-    problem: BaseException, incoming: Incoming, sender: Sender, record: RequestRecord
+    problem: BaseException, request: HttpRequest, response: HttpResponse, record: RequestRecord
 ) -> Failure:
-    """Return the failure to report to the client; raise `Gone` if there is no client any more."""
+    """Return the failure to report to the client, unless it has disconnected."""
     match problem:
         case Refused() | UpstreamError():
-            sender.headers.update(problem.headers)
+            response.headers.update(problem.headers)
             return problem.failure
         case UnknownModelError() | WireError():
             return problem.failure
-        case asyncio.CancelledError() if incoming.is_gone:
-            raise Gone from None
+        case asyncio.CancelledError() if request.is_disconnected:
+            raise ClientDisconnected from None
         case asyncio.CancelledError():
             # The server stops, and its grace period is over.
             return Failure("overloaded", "the gateway stopped before the request was complete", 503)
         case _:
-            path = incoming.path[:200]
-            log.error("%s failed: %s %s", record.id, incoming.method, path, exc_info=problem)
+            path = request.path[:200]
+            log.error("%s failed: %s %s", record.id, request.method, path, exc_info=problem)
             message = f"internal error; the gateway's log has details under {record.id}"
             return Failure("internal", message, 500)
 
 
-def _guess_wire(incoming: Incoming) -> str:
+def _guess_wire(request: HttpRequest) -> str:
     """Return the API for error responses on paths other than chat."""
-    if "anthropic-version" in incoming.headers:
+    if "anthropic-version" in request.headers:
         return "anthropic"
-    wires = (wire for path, wire in _WIRE_PATHS if path.match(incoming.path))
+    wires = (wire for path, wire in _WIRE_PATHS if path.match(request.path))
     return next(wires, "openai_chat")

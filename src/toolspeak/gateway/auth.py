@@ -17,7 +17,7 @@ from ..config.addresses import is_loopback
 from ..config.settings import Config
 from ..observe.inspector.client import API_ROOT, INSPECTOR_ROOT
 from ..types import Failure, Request
-from .http import Head, Refused
+from .http import Refused, RequestHead
 
 _PUBLIC_PATHS = frozenset({"/health", "/ready"})
 """Paths that need no key: they reveal nothing."""
@@ -76,7 +76,7 @@ class AccessControl:
         self._is_own_host_cached = lru_cache(maxsize=64)(self._is_own_host)
         self.inspector = InspectorAccess(config, token)
 
-    def authorize(self, head: Head) -> str:
+    def authorize(self, head: RequestHead) -> str:
         """Check a request before its body is read, and return the key that the client has sent."""
         if head.size > self._limits.header_bytes:
             message = f"the headers are longer than {self._limits.header_bytes} bytes; "
@@ -84,8 +84,8 @@ class AccessControl:
             raise Refused(Failure("too_large", message, 431))
         if head.path in _PUBLIC_PATHS:
             return ""
-        if head.doubled:
-            message = f"the header {head.doubled} was sent twice; send it once"
+        if head.repeated_header:
+            message = f"the header {head.repeated_header} was sent twice; send it once"
             raise Refused(Failure("bad_request", message, 400))
         self._check_host(head)
         if _is_inspector_page(head):
@@ -110,7 +110,7 @@ class AccessControl:
             message += "allowed; send fewer, or raise `limits.tools`"
             raise Refused(Failure("too_large", message, 400, param="tools"))
 
-    def _check_host(self, head: Head) -> None:
+    def _check_host(self, head: RequestHead) -> None:
         host = head.headers.get("host", "")
         if self._is_local and not self._is_own_host_cached(host):
             name = _strip_port(host.lower())[:_MAX_QUOTED]
@@ -122,7 +122,7 @@ class AccessControl:
         name = _strip_port(host)
         return is_loopback(name) or bool(self._hosts & {name, host})
 
-    def _check_origin(self, head: Head) -> None:
+    def _check_origin(self, head: RequestHead) -> None:
         origin = head.headers.get("origin")
         if origin is None and head.headers.get("sec-fetch-site") in _CROSS_ORIGIN:
             # Browsers send no Origin for images, scripts and frames.
@@ -138,7 +138,7 @@ class AccessControl:
             message += "add the origin to `server.allowed_origins`"
             raise Refused(Failure("forbidden", message, 403))
 
-    def _check_admin_key(self, head: Head) -> str:
+    def _check_admin_key(self, head: RequestHead) -> str:
         if reason := self.inspector.closed_reason:
             raise Refused(Failure("forbidden", f"the inspector is off: {reason}", 403))
         scheme, _, key = head.headers.get("authorization", "").partition(" ")
@@ -149,7 +149,7 @@ class AccessControl:
             raise Refused(Failure("unauthorized", message, 401), {"www-authenticate": "Bearer"})
         return "the inspector"
 
-    def _check_client_key(self, head: Head) -> str:
+    def _check_client_key(self, head: RequestHead) -> str:
         if not self._keys:
             return next(_presented_keys(head), "")
         for key in _presented_keys(head):
@@ -162,12 +162,12 @@ class AccessControl:
         raise Refused(Failure("unauthorized", message, 401), {"www-authenticate": "Bearer"})
 
 
-def accepts_html(head: Head) -> bool:
+def accepts_html(head: RequestHead) -> bool:
     """Return True if a browser requests a page."""
     return "text/html" in head.headers.get("accept", "")
 
 
-def _is_inspector_page(head: Head) -> bool:
+def _is_inspector_page(head: RequestHead) -> bool:
     """Return True for the inspector's static files: they hold no data, so anyone may load them."""
     if head.method not in ("GET", "HEAD"):
         return False
@@ -176,7 +176,7 @@ def _is_inspector_page(head: Head) -> bool:
     return is_file or (path == "/" and accepts_html(head))
 
 
-def _presented_keys(head: Head) -> Iterator[str]:
+def _presented_keys(head: RequestHead) -> Iterator[str]:
     """Yield the keys in all places that the APIs have for them. Some clients send two."""
     scheme, _, token = head.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
@@ -188,7 +188,7 @@ def _presented_keys(head: Head) -> Iterator[str]:
         yield from parse_qs(head.query).get("key", ())
 
 
-def _check_content_type(head: Head) -> None:
+def _check_content_type(head: RequestHead) -> None:
     header = head.headers.get("content-type", "")
     if header == "application/json":
         return

@@ -24,8 +24,8 @@ from ..wires.framing import encode_json
 from ..wires.routes import Route
 from .conversation_store import WIRE as RESPONSES
 from .conversation_store import stores_response
-from .http import Incoming, Sender
-from .stream_writer import PINGS, Outflow
+from .http import HttpRequest, HttpResponse
+from .stream_writer import PINGS, StreamWriter
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -37,15 +37,15 @@ class ChatHandler:
     def __init__(
         self,
         gateway: Gateway,
-        incoming: Incoming,
-        sender: Sender,
+        http_request: HttpRequest,
+        http_response: HttpResponse,
         record: RequestRecord,
         route: Route,
         client_key: str,
     ) -> None:
         self._gateway = gateway
-        self._incoming = incoming
-        self._sender = sender
+        self._http_request = http_request
+        self._http_response = http_response
         self._record = record
         self._route = route
         self._client_key = client_key
@@ -73,7 +73,7 @@ class ChatHandler:
     # The request.
 
     async def _decode_request(self) -> Request:
-        body = await self._incoming.value(self._gateway.config.limits)
+        body = await self._http_request.read_json(self._gateway.config.limits)
         request = self._wire.decode_request(
             {**self._route.implied_fields, **body},
             model=self._route.model,
@@ -89,7 +89,7 @@ class ChatHandler:
             raise WireError("there is no message to reply to", f"$.{self._wire.messages_field}")
         body = self._wire.encode_reply(Reply(stop_reason="stop"), self._envelope) | loads
         content_type = self._wire.content_type if request.stream else "application/json"
-        await self._sender.whole(200, encode_json(body) + b"\n", content_type)
+        await self._http_response.send_whole(200, encode_json(body) + b"\n", content_type)
 
     # The model.
 
@@ -117,19 +117,19 @@ class ChatHandler:
             # Break the reference cycle so that memory is freed at once.
             del self._call
 
-    def _new_call(self, model: ResolvedModel, stream: Outflow | None) -> ModelCall:
+    def _new_call(self, model: ResolvedModel, stream: StreamWriter | None) -> ModelCall:
         return ModelCall(
             self._gateway.services,
             self._request,
             model,
             stream,
-            headers=self._incoming.headers,
+            headers=self._http_request.headers,
             keeps_deltas=stores_response(self._request),
             may_forward=not self._route.is_array,
             record=self._record,
         )
 
-    def _open_stream(self) -> Outflow:
+    def _open_stream(self) -> StreamWriter:
         is_array = self._route.is_array
         encoder: StreamEncoder = (
             gemini.GeminiStreamEncoder(self._envelope, array=True)
@@ -138,13 +138,13 @@ class ChatHandler:
         )
         content_type = "application/json" if is_array else self._wire.content_type
         ticker = self._gateway.ticker
-        stream = Outflow(self._sender, encoder, content_type, self._set_headers, ticker)
+        stream = StreamWriter(self._http_response, encoder, content_type, self._set_headers, ticker)
         stream.keep_alive(PINGS.get(self._wire.name, b""), self._gateway.ping_after)
         return stream
 
     # The response.
 
-    async def _finish(self, rest: list[Event], stream: Outflow | None) -> None:
+    async def _finish(self, rest: list[Event], stream: StreamWriter | None) -> None:
         """Send the rest of the reply, and remember what later requests need."""
         call = self._call
         reply = call.fold(rest)
@@ -158,16 +158,16 @@ class ChatHandler:
             await stream.end()
         elif call.forwarded is not None:
             self._set_headers()
-            await self._sender.whole(200, call.forwarded)
+            await self._http_response.send_whole(200, call.forwarded)
         else:
             self._set_headers((*reply.notes, *self._wire.find_losses(reply)))
             body = self._wire.encode_reply(reply, self._envelope)
-            await self._sender.whole(200, encode_json(body))
+            await self._http_response.send_whole(200, encode_json(body))
         await call.learn(reply)
 
     def _set_headers(self, notes: Iterable[Note] = ()) -> None:
         """Add headers that describe how the request was served."""
-        headers, call, record = self._sender.headers, self._call, self._record
+        headers, call, record = self._http_response.headers, self._call, self._record
         overhead = perf_counter() - self._began - call.waiting.seconds
         record.overhead = overhead
         headers["x-toolspeak-retries"] = str(len(record.retries))

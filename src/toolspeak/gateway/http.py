@@ -1,16 +1,12 @@
-"""One HTTP request and its answer. Whoever has the connection (`callers.py`) makes both."""
+"""One HTTP request and its response, over ASGI."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
-from email.utils import formatdate
-from functools import lru_cache
-from http import HTTPStatus
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from itertools import chain
-from time import perf_counter, time
-from typing import Any, Protocol
-from urllib.parse import unquote
+from time import perf_counter
+from typing import Any
 
 from ..calls.json_values import is_nested_deeper
 from ..config.settings import Limits
@@ -20,16 +16,18 @@ from ..upstream.record import LARGE_CHUNK, RequestCapture, StreamCapture
 from ..upstream.timers import Alarm, Ticker
 from ..wires.framing import decode_json
 
-PATIENCE = 120.0
-"""How many seconds a client may take to send a request, or to take anything of its reply."""
-_USUAL_NAME, _MOST_NAMES = 64, 512
-"""Bytes of a header's name that is worth to be remembered, and how many of those are."""
-MOST_UNREAD = 2**16
-"""Bytes of a body that are taken before somebody asks for them."""
-_ONCE = frozenset({"host", "origin", "content-type", "content-length"})
-"""Headers that decide what may come in: a second one would hide the first."""
-_WITHOUT_BODY = frozenset({204, 304})
-_STATUS = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n" for one in HTTPStatus}
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+SENT_AT = "toolspeak.sent_at"
+"""The key of a scope that tells when the last chunk of the response was sent."""
+BODY_TIMEOUT = 120.0
+"""Seconds that a client may take to send the body of a request."""
+_SINGLE_HEADERS = frozenset({b"host", b"origin", b"content-type", b"content-length"})
+"""Headers that decide whether a request is allowed: a second one could hide the first."""
+_STATUSES_WITHOUT_BODY = frozenset({204, 304})
 
 
 class Refused(ToolspeakError):
@@ -41,104 +39,55 @@ class Refused(ToolspeakError):
         self.headers = headers or {}
 
 
-class Gone(ToolspeakError):
+class ClientDisconnected(ToolspeakError):
     """The client has closed the connection."""
 
 
-class Line(Protocol):
-    """The connection that a request came by, as far as it and its answer need it."""
+class RequestHead:
+    """The method, target and headers of a request."""
 
-    ticker: Ticker
-    is_paused: bool
-    """Whether the client takes less than it is sent."""
-
-    def go_on(self, incoming: Incoming) -> None:
-        """Somebody wants the body of a request: read on."""
-        ...
-
-    def write(self, data: bytes) -> None:
-        """Send that, if there is still somebody to send it to."""
-        ...
-
-    async def drained(self) -> None:
-        """Wait until the client takes more, or is gone."""
-        ...
-
-    def answered(self, sender: Sender) -> None:
-        """All of an answer was written."""
-        ...
-
-
-class _Names(dict[bytes, str]):
-    """The names of headers as they are looked up; they are the same few again and again."""
-
-    def __missing__(self, raw: bytes) -> str:
-        name = raw.decode("latin-1").lower()
-        if len(raw) <= _USUAL_NAME:
-            if len(self) >= _MOST_NAMES:
-                self.clear()
-            self[raw] = name
-        return name
-
-
-_NAMES = _Names()
-
-
-class Head:
-    """What stands before the body of a request."""
-
-    def __init__(self, method: str, target: str, pairs: Collection[tuple[bytes, bytes]]) -> None:
-        self.method = method
-        self.target = target
+    def __init__(self, scope: Scope) -> None:
+        pairs: list[tuple[bytes, bytes]] = scope["headers"]
+        root: str = scope.get("root_path", "")
+        path: str = scope["path"]
+        raw_path: bytes = scope.get("raw_path") or path.encode()
+        if root and path.startswith(root):
+            # The application is mounted below another one.
+            path, raw_path = path[len(root) :], raw_path[len(root.encode()) :]
+        query: bytes = scope["query_string"]
+        self.method: str = scope["method"]
+        self.path = path
+        self.query = query.decode("latin-1")
+        self.target = (raw_path + b"?" + query if query else raw_path).decode("latin-1")
         """The path with the query, as they were sent."""
-        path, _, self.query = target.partition("?")
-        self.path = unquote(path) if "%" in path else path
-        self.headers = {_NAMES[raw]: value.decode("latin-1") for raw, value in pairs}
-        self.doubled = _doubled(pairs) if len(self.headers) < len(pairs) else ""
-        """A header that stands there twice and may not."""
-        self.size = len(target) + sum(map(len, chain.from_iterable(pairs)))
-        """Bytes of all that."""
+        self.headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in pairs
+        }
+        self.repeated_header = _find_repeated(pairs) if len(self.headers) < len(pairs) else ""
+        """A header that was sent more than once, although it may not be."""
+        self.size = len(self.target) + sum(map(len, chain.from_iterable(pairs)))
 
 
-def _doubled(pairs: Iterable[tuple[bytes, bytes]]) -> str:
-    """A header that stands there twice and may not; "" if there is none."""
-    names = [_NAMES[raw] for raw, _ in pairs]
-    return next((name for name in names if name in _ONCE and names.count(name) > 1), "")
+class HttpRequest(RequestHead):
+    """A request. Its body is read on demand."""
 
+    def __init__(self, scope: Scope, receive: Receive, ticker: Ticker) -> None:
+        super().__init__(scope)
+        self.capture: RequestCapture | None = None
+        """Keeps the request for the inspector."""
+        self.is_disconnected = False
+        """The client has closed the connection before the response was complete."""
+        self._receive = receive
+        self._ticker = ticker
+        self._has_timed_out = False
+        self._alarm: Alarm | None = None
+        self._watcher: asyncio.Task[None] | None = None
 
-class Incoming(Head):
-    """What a client asks."""
-
-    def __init__(
-        self, line: Line, method: str, target: str, pairs: Collection[tuple[bytes, bytes]]
-    ) -> None:
-        super().__init__(method, target, pairs)
-        self._line = line
-        self.is_complete = False
-        """All of the body has come."""
-        self.awaits_word = self.headers.get("expect", "").lower() == "100-continue"
-        """The client sends its body only when it is told to."""
-        self.is_unwanted = False
-        """Nobody will ask for the body any more."""
-        self.is_gone = False
-        """The client has closed the connection before all was answered."""
-        self.copy: RequestCapture | None = None
-        """Where what is sent is kept, if somebody may want to look at it."""
-        self._parts: list[bytes] = []
-        self._come = 0
-        """Bytes of the body so far, and how many there may be."""
-        self._limit = 0
-        self._problem: ToolspeakError | None = None
-        """Why there will be no more of the body."""
-        self._waiter: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[Any] | None = None
-        """Who is to hear of it if the client goes."""
-
-    async def value(self, limits: Limits) -> dict[str, Any]:
-        """The body, which has to be a JSON object that is no larger and no deeper than that."""
-        data = await self.body(limits.body_bytes)
-        if self.copy:
-            self.copy.set_body(data)
+    async def read_json(self, limits: Limits) -> dict[str, Any]:
+        """Return the body, which must be a JSON object within the limits."""
+        data = await self.read_body(limits.body_bytes)
+        if self.capture:
+            self.capture.set_body(data)
         if not data:
             raise WireError("the request body is empty; send a JSON object")
         value = decode_json(data)
@@ -149,188 +98,134 @@ class Incoming(Head):
             raise WireError(problem + "raise `limits.json_depth` to allow more")
         return value
 
-    async def body(self, limit: int) -> bytes:
-        """All of the body, which may not be longer than that. From here on this task is cancelled
-        if the client closes the connection."""
-        if not self.is_complete:
-            await self._rest(limit)
-        if self._come > limit:
+    async def read_body(self, limit: int) -> bytes:
+        """Return the whole body, which may have at most `limit` bytes. From here on, this task is
+        cancelled if the client closes the connection."""
+        length = self.headers.get("content-length", "")
+        if length.isdigit() and int(length) > limit:
             raise _too_large(limit)
-        if self._problem:
-            problem, self._problem = self._problem, None
-            try:
-                raise problem
-            finally:
-                # It knows where it was raised, and both would wait for the collector of garbage.
-                del problem
-        self._task = asyncio.current_task(self._line.ticker.loop)
-        parts, self._parts = self._parts, []
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    async def _rest(self, limit: int) -> None:
-        """Wait until there is no more to come of the body, or too much has."""
-        given = self.headers.get("content-length", "")
-        if given.isdigit() and int(given) > limit:
-            raise _too_large(limit)
-        ticker = self._line.ticker
-        late = Alarm(lambda: self.fail(_too_slow()), perf_counter() + PATIENCE)
-        ticker.set(late)
-        self._limit = limit
-        self._waiter = ticker.loop.create_future()
-        self._line.go_on(self)
+        task = asyncio.current_task()
+        assert task
+        late = Alarm(lambda: self._time_out(task), perf_counter() + BODY_TIMEOUT)
+        self._ticker.set(late)
         try:
-            if not self._problem:
-                await self._waiter
+            body = await self._receive_body(limit)
+        except asyncio.CancelledError:
+            if not self._has_timed_out or task.uncancel():
+                raise
+            raise _too_slow() from None
         finally:
-            ticker.unset(late)
-            self._waiter = None
+            self._ticker.unset(late)
+        # Most responses are ready before the watcher starts, and need none.
+        self._alarm = Alarm(lambda: self._start_watching(task))
+        self._ticker.set(self._alarm)
+        return body
 
-    # What the connection tells.
+    async def _receive_body(self, limit: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnected
+            part: bytes = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise _too_large(limit)
+            parts.append(part)
+            if not message.get("more_body"):
+                return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def take(self, data: bytes) -> None:
-        """More of the body has come."""
-        self._come += len(data)
-        if self.is_unwanted:
-            return
-        self._parts.append(data)
-        if self._waiter and self._come > self._limit:
-            self._wake()
+    def _time_out(self, task: asyncio.Task[Any]) -> None:
+        self._has_timed_out = True
+        task.cancel()
 
-    @property
-    def may_wait(self) -> bool:
-        """Whether so much of the body is there that the rest of it may come later."""
-        return self._come > MOST_UNREAD and not self._waiter and not self.is_unwanted
+    def _start_watching(self, task: asyncio.Task[Any]) -> None:
+        self._watcher = self._ticker.loop.create_task(self._cancel_on_disconnect(task))
 
-    def complete(self) -> None:
-        """That was all."""
-        self.is_complete = True
-        self.awaits_word = False
-        self._wake()
+    async def _cancel_on_disconnect(self, task: asyncio.Task[Any]) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.is_disconnected = True
+        task.cancel()
 
-    def fail(self, problem: ToolspeakError) -> None:
-        """There will be no more of the body."""
-        self._problem = problem
-        self._wake()
-
-    def lose(self) -> None:
-        """The client has closed the connection."""
-        if self._task:
-            self.is_gone = True
-            self._task.cancel()
-        else:
-            self.fail(Gone())
-
-    def unwatch(self) -> None:
-        """Whatever the client does now, the task goes on."""
-        self._task = None
-
-    def _wake(self) -> None:
-        if self._waiter and not self._waiter.done():
-            self._waiter.set_result(None)
+    def stop_watching(self) -> None:
+        """Let the task end even if the client closes the connection now."""
+        if self._alarm:
+            self._ticker.unset(self._alarm)
+            # Break the reference cycle so that memory is freed at once.
+            self._alarm = None
+        if self._watcher:
+            self._watcher.cancel()
+            self._watcher = None
 
 
-class Sender:
-    """Where the answer goes."""
+class HttpResponse:
+    """The response to a request: sent whole, or begun and continued as a stream."""
 
-    def __init__(
-        self, line: Line, incoming: Incoming | None = None, *, is_old: bool = False
-    ) -> None:
-        self._line = line
-        self._incoming = incoming
-        self._is_head = incoming is not None and incoming.method == "HEAD"
-        """Only the head of the answer is asked for."""
-        self._is_chunked = not is_old
-        """HTTP/1.0 knows where a stream ends only by the end of the connection."""
-        self.keeps = not is_old
-        """Whether the connection stays open after it."""
+    def __init__(self, send: Send, scope: Scope, on_end: Callable[[], None] = lambda: None) -> None:
+        self._send = send
+        self._scope = scope
+        self._on_end = on_end
         self.headers: dict[str, str] = {}
+        self.status = 0
         self.has_begun = False
         self.has_ended = False
-        self.status = 0
-        self.told: Callable[[Failure], bytes] | None = None
-        """How a failure is written into the stream that has begun."""
-        self.copy: StreamCapture | None = None
-        """Where what leaves is kept, if somebody may want to look at it."""
+        self.encode_failure: Callable[[Failure], bytes] | None = None
+        """Encodes a failure for the stream that has begun."""
+        self.capture: StreamCapture | None = None
+        """Keeps the response for the inspector."""
 
-    async def whole(self, status: int, body: bytes, content_type: str = "application/json") -> None:
-        """An answer in one piece."""
-        self.put(status, body, content_type)
-        if self._line.is_paused:
-            await self._line.drained()
-
-    def put(self, status: int, body: bytes, content_type: str = "application/json") -> None:
-        """The same, and nobody waits until the client takes it."""
-        self.headers["content-length"] = str(len(body))
-        head = self._head(status, content_type)
-        self.has_ended = True
-        if copy := self.copy:
-            copy.entries += (perf_counter(), body)
-            if len(body) > LARGE_CHUNK:
-                copy.reserve_new()
-        self._line.write(head if self._is_head else head + body)
-        self._line.answered(self)
+    async def send_whole(
+        self, status: int, body: bytes, content_type: str = "application/json"
+    ) -> None:
+        """Send a complete response."""
+        if status not in _STATUSES_WITHOUT_BODY:
+            self.headers["content-length"] = str(len(body))
+        await self.begin(status, content_type)
+        await self.end(body)
 
     async def begin(self, status: int, content_type: str) -> None:
-        """The head of an answer that comes in pieces."""
-        if self._is_chunked:
-            self.headers["transfer-encoding"] = "chunked"
-        self._line.write(self._head(status, content_type))
-
-    def _head(self, status: int, content_type: str) -> bytes:
-        headers = self.headers
-        headers["content-type"] = content_type
-        if status in _WITHOUT_BODY:
-            del headers["content-type"], headers["content-length"]
-        if not self.keeps or (self._incoming and self._incoming.awaits_word):
-            # Nobody can tell whether a body follows that was never asked for.
-            self.keeps = False
-            headers["connection"] = "close"
-        elif "connection" in headers:
-            self.keeps = False
-        lines = "\r\n".join([_date(int(time())), *map(": ".join, headers.items())])
-        if lines.count("\n") != len(headers):
+        """Send the headers of a response, whose body follows in chunks."""
+        if status not in _STATUSES_WITHOUT_BODY:
+            self.headers["content-type"] = content_type
+        pairs = [
+            (name.encode("latin-1"), value.encode("latin-1", "replace"))
+            for name, value in self.headers.items()
+        ]
+        if any(b"\n" in value or b"\r" in value for _, value in pairs):
             raise ValueError("a header of the response contains a line break")
-        self.has_begun = True
-        self.status = status
-        status_line = _STATUS.get(status) or f"HTTP/1.1 {status} \r\n"
-        return f"{status_line}{lines}\r\n\r\n".encode("latin-1", "replace")
+        self.status, self.has_begun = status, True
+        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
-    async def more(self, data: bytes, now: float) -> None:
-        """More of the body, and when it leaves."""
-        if copy := self.copy:
-            copy.entries += (now, data)
-            # What is small is counted with what comes from upstream.
+    async def send_chunk(self, data: bytes, now: float) -> None:
+        """Send more of the body; `now` is the time of it."""
+        if capture := self.capture:
+            capture.entries += (now, data)
+            # Small chunks are counted together with those of the upstream.
             if len(data) > LARGE_CHUNK:
-                copy.reserve_new()
-        self._write(data)
-        if self._line.is_paused:
-            await self._line.drained()
+                capture.reserve_new()
+        self._scope[SENT_AT] = now
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:
-        """The last of the body."""
-        if self.copy and data:
-            self.copy.add(data)
+        """Send the last of the body."""
+        if self.capture and data:
+            self.capture.add(data)
         self.has_ended = True
-        self._write(data, b"0\r\n\r\n" if self._is_chunked else b"")
-        self._line.answered(self)
-
-    def _write(self, data: bytes, end: bytes = b"") -> None:
-        """Write more of a stream."""
-        if self._is_head:
-            return
-        if data and self._is_chunked:
-            data = b"%x\r\n%b\r\n" % (len(data), data)
-        if data or end:
-            self._line.write(data + end if end else data)
+        # Servers report a disconnect after a complete response, too.
+        self._on_end()
+        await self._send({"type": "http.response.body", "body": data})
 
 
-@lru_cache(maxsize=1)
-def _date(second: int) -> str:
-    return f"date: {formatdate(second, usegmt=True)}"
+def _find_repeated(pairs: Iterable[tuple[bytes, bytes]]) -> str:
+    names = [name.lower() for name, _ in pairs]
+    repeated = (name for name in names if name in _SINGLE_HEADERS and names.count(name) > 1)
+    return next(repeated, b"").decode("latin-1")
 
 
 def _too_slow() -> Refused:
-    message = f"the request was not received within {PATIENCE:g} s"
+    message = f"the request was not received within {BODY_TIMEOUT:g} s"
     return Refused(Failure("timeout", message, 408), {"connection": "close"})
 
 

@@ -112,9 +112,9 @@ class InspectorRoutes:
         content = _files().get(name)
         if content is None:
             raise Refused(Failure("not_found", f"the inspector has no file {name!r}", 404))
-        context.sender.headers |= _HEADERS
+        context.response.headers |= _HEADERS
         content_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        await context.sender.whole(200, content, f"{content_type}; charset=utf-8")
+        await context.response.send_whole(200, content, f"{content_type}; charset=utf-8")
 
     # Requests.
 
@@ -143,18 +143,18 @@ class InspectorRoutes:
             limit = self._gateway.config.inspector.requests
             problem = f"the request {key[:100]!r} is not available; only the last {limit} are kept"
             raise Refused(Failure("not_found", problem, 404))
-        if "download" in parse_qs(context.incoming.query):
+        if "download" in parse_qs(context.request.query):
             name = re.sub(r"[^\w\-]", "", key, flags=re.ASCII)
-            context.sender.headers["content-disposition"] = f'attachment; filename="{name}.json"'
+            context.response.headers["content-disposition"] = f'attachment; filename="{name}.json"'
         await _send_json(context, rendered)
 
     async def _stream_changes(self, context: RequestContext, _: re.Match[str]) -> None:
         """Stream changes as they happen, each as a line of JSON."""
         # Once the body is read, a closed connection cancels this handler.
-        await context.incoming.body(0)
-        await context.sender.begin(200, "application/x-ndjson")
-        if context.incoming.method == "HEAD":
-            await context.sender.end()
+        await context.request.read_body(0)
+        await context.response.begin(200, "application/x-ndjson")
+        if context.request.method == "HEAD":
+            await context.response.end()
             return
         after = _read_number(context, "after")
         known_approvals: list[Any] | None = None
@@ -175,9 +175,9 @@ class InspectorRoutes:
                 line["approvals"] = known_approvals = pending
             if line or perf_counter() - sent_at > _PING_INTERVAL:
                 line, sent_at, data = {}, perf_counter(), encode_json(line) + b"\n"
-                await context.sender.more(data, sent_at)
+                await context.response.send_chunk(data, sent_at)
             await asyncio.sleep(_POLL_INTERVAL)
-        await context.sender.end()
+        await context.response.end()
 
     # Approvals.
 
@@ -217,7 +217,7 @@ class InspectorRoutes:
         await _send_json(context, parsed)
 
     async def _read_value(self, context: RequestContext, kind: type[_Kind]) -> _Kind:
-        body = await context.incoming.value(self._gateway.config.limits)
+        body = await context.request.read_json(self._gateway.config.limits)
         try:
             return msgspec.convert(body, kind)
         except msgspec.ValidationError as problem:
@@ -229,8 +229,8 @@ class _GivenAnswer(Struct, frozen=True):
 
 
 async def _send_json(context: RequestContext, value: Any) -> None:
-    context.sender.headers |= _HEADERS
-    await context.sender.whole(200, encode_json(value))
+    context.response.headers |= _HEADERS
+    await context.response.send_whole(200, encode_json(value))
 
 
 @cache
@@ -241,7 +241,7 @@ def _files() -> dict[str, bytes]:
 
 
 def _read_number(context: RequestContext, name: str) -> float:
-    value = parse_qs(context.incoming.query).get(name, ("0",))[0]
+    value = parse_qs(context.request.query).get(name, ("0",))[0]
     try:
         return max(0.0, float(value))
     except ValueError:

@@ -22,7 +22,7 @@ from ..wires.framing import decode_json, encode_json
 from ..wires.gemini.request import encode_model_path
 from ..wires.routes import Route
 from .auth import accepts_html
-from .http import Incoming, Refused, Sender
+from .http import HttpRequest, HttpResponse, Refused
 from .model_list import OLLAMA_VERSION, ModelList
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ _COUNTING_PATHS = {"anthropic": "/v1/messages/count_tokens", "gemini": "/{path}:
 class RequestContext:
     """A request, the response to it, and the key that the client has sent."""
 
-    def __init__(self, incoming: Incoming, sender: Sender, client_key: str) -> None:
-        self.incoming = incoming
-        self.sender = sender
+    def __init__(self, request: HttpRequest, response: HttpResponse, client_key: str) -> None:
+        self.request = request
+        self.response = response
         self.client_key = client_key
 
     async def send_json(self, value: Any, status: int = 200) -> None:
-        await self.sender.whole(status, encode_json(value))
+        await self.response.send_whole(status, encode_json(value))
 
 
 class Router:
@@ -57,10 +57,10 @@ class Router:
             (methods.split("|"), re.compile(path), handler) for methods, path, handler in rows
         ]
 
-    def find(self, incoming: Incoming, *, is_chat_path: bool) -> tuple[Handler, re.Match[str]]:
+    def find(self, request: HttpRequest, *, is_chat_path: bool) -> tuple[Handler, re.Match[str]]:
         """Return the handler and the match of its path; raise `Refused` with 404 or 405."""
-        path = incoming.path.rstrip("/") or "/"
-        method = "GET" if incoming.method == "HEAD" else incoming.method
+        path = request.path.rstrip("/") or "/"
+        method = "GET" if request.method == "HEAD" else request.method
         allowed_methods = {"POST"} if is_chat_path else set[str]()
         for methods, pattern, handler in self._routes:
             match = pattern.fullmatch(path)
@@ -69,9 +69,9 @@ class Router:
             allowed_methods.update(methods if match else ())
         if allowed_methods:
             allowed = ", ".join(sorted(allowed_methods))
-            message = f"{path} does not support {incoming.method}; use {allowed}"
+            message = f"{path} does not support {request.method}; use {allowed}"
             raise Refused(Failure("bad_request", message, 405), {"allow": allowed})
-        message = f"{incoming.method} {path} is not an endpoint of this gateway"
+        message = f"{request.method} {path} is not an endpoint of this gateway"
         raise Refused(Failure("not_found", message, 404))
 
 
@@ -106,7 +106,7 @@ class ApiRoutes:
     # The gateway itself.
 
     async def _root(self, context: RequestContext, _: re.Match[str]) -> None:
-        if accepts_html(context.incoming):
+        if accepts_html(context.request):
             await self._gateway.inspector_pages.send_page(context)
             return
         await context.send_json({"name": "toolspeak", "health": "/health", "models": "/v1/models"})
@@ -124,7 +124,7 @@ class ApiRoutes:
 
     async def _metrics(self, context: RequestContext, _: re.Match[str]) -> None:
         text = await self._gateway.metrics_text()
-        await context.sender.whole(200, text.encode(), "text/plain; version=0.0.4")
+        await context.response.send_whole(200, text.encode(), "text/plain; version=0.0.4")
 
     # Models.
 
@@ -134,12 +134,12 @@ class ApiRoutes:
 
     async def _list_models(self, context: RequestContext, _: re.Match[str]) -> None:
         models = self._models
-        is_anthropic = "anthropic-version" in context.incoming.headers
+        is_anthropic = "anthropic-version" in context.request.headers
         await context.send_json(models.anthropic_list() if is_anthropic else models.openai_list())
 
     async def _show_model(self, context: RequestContext, match: re.Match[str]) -> None:
         models = self._models
-        is_anthropic = "anthropic-version" in context.incoming.headers
+        is_anthropic = "anthropic-version" in context.request.headers
         show = models.anthropic_model if is_anthropic else models.openai_model
         await context.send_json(show(match["model"]))
 
@@ -181,7 +181,7 @@ class ApiRoutes:
         request = get_wire(route.wire).decode_request(complete, model=route.model, stream=False)
         model = self._gateway.catalog.resolve(request.model)
         tokens, is_counted = await _count_tokens(request, body, model, self._gateway.upstreams)
-        context.sender.headers["x-toolspeak-estimated"] = str(not is_counted).lower()
+        context.response.headers["x-toolspeak-estimated"] = str(not is_counted).lower()
         return tokens
 
     # Stored responses and embeddings.
@@ -192,31 +192,33 @@ class ApiRoutes:
         if body is None:
             message = f"the response {response_id!r} is not stored"
             raise Refused(Failure("not_found", message, 404))
-        if context.incoming.method == "DELETE":
+        if context.request.method == "DELETE":
             await conversations.delete_response(context.client_key, response_id)
             await context.send_json({"id": response_id, "object": "response", "deleted": True})
             return
-        await context.sender.whole(200, body)
+        await context.response.send_whole(200, body)
 
     async def _embeddings(self, context: RequestContext, _: re.Match[str]) -> None:
         """Forward the request to an upstream with the same API."""
-        incoming, sender = context.incoming, context.sender
+        request = context.request
         body = await self._read_body(context)
         model = self._gateway.catalog.resolve(str(body.get("model", "")))
-        wire = "ollama" if incoming.path.startswith("/api/") else "openai_chat"
+        wire = "ollama" if request.path.startswith("/api/") else "openai_chat"
         if model.endpoint.wire != wire:
-            message = f"the upstream {model.endpoint.name} does not support {incoming.path}"
+            message = f"the upstream {model.endpoint.name} does not support {request.path}"
             raise Refused(Failure("not_found", message, 404))
-        path = incoming.path.rstrip("/").removeprefix("/v1")
+        path = request.path.rstrip("/").removeprefix("/v1")
         data = encode_json({**body, "model": model.profile.model})
         with await self._gateway.upstreams.request(model.endpoint, path, data) as response:
             if response.status >= 300:
                 raise await response.read_error()
             content_type = response.content_type or "application/json"
-            await sender.whole(response.status, await response.read_body(), content_type)
+            await context.response.send_whole(
+                response.status, await response.read_body(), content_type
+            )
 
     async def _read_body(self, context: RequestContext) -> dict[str, Any]:
-        return await context.incoming.value(self._gateway.config.limits)
+        return await context.request.read_json(self._gateway.config.limits)
 
 
 # Token counts: by the upstream if it can, else by an estimate.

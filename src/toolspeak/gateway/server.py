@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
+import uvicorn
 from msgspec import structs
 
 from ..config.checks import find_problems
@@ -27,67 +28,87 @@ from ..errors import UsageError
 from ..upstream.discovery import LocalModels
 from .app import Gateway
 from .auth import InspectorAccess
-from .server_protocol import Callers
+from .server_protocol import GatewayProtocol
 
 log = logging.getLogger("toolspeak.gateway")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_BACKLOG = 2048
+BACKLOG = 2048
 _GC_THRESHOLD = 10_000
 """New objects between garbage collections; a single request makes more than Python's 700."""
+_KEEP_ALIVE_SECONDS = 75
+"""How long an idle connection stays open: longer than clients keep theirs."""
 _GRACE_SECONDS = 10
 """The time that requests have to end when the gateway is stopped."""
 _ERROR_SECONDS = 2
 """After that, the time to send errors to clients whose requests have not ended."""
-_POLL_SECONDS = 0.02
 _WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - it binds nothing
 _PORT_ADVICE = "; choose another port with --port, or 0 for a free one"
 _BIND_ADVICE = {errno.EADDRINUSE: _PORT_ADVICE, errno.EACCES: _PORT_ADVICE}
 
 
 class GatewayServer:
-    """Serves a gateway until it is stopped. The first stop lets requests end; a second Ctrl-C
-    does not wait."""
+    """Serves a gateway on uvicorn until it is stopped. The first stop lets requests end; a second
+    Ctrl-C does not wait."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._callers = Callers(gateway.serve, gateway.ticker)
-        self._stop_requested = asyncio.Event()
-        self._abort_requested = asyncio.Event()
+        self._server = _UvicornServer(
+            uvicorn.Config(
+                gateway,
+                http=GatewayProtocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+                backlog=BACKLOG,
+            )
+        )
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Stop because of that signal."""
         # Ends the inspector's live streams, which would otherwise last until the grace period ends.
         self._gateway.is_stopping = True
-        if self._stop_requested.is_set() and number == signal.SIGINT:
-            self._abort_requested.set()
-        self._stop_requested.set()
+        if self._server.should_exit and number == signal.SIGINT:
+            self._server.force_exit = True
+        self._server.should_exit = True
 
     async def serve(
         self, listener: socket.socket, on_start: Callable[[], None] = lambda: None
     ) -> None:
         """Serve on a socket until `stop` is called."""
-        loop = asyncio.get_running_loop()
         self._gateway.start()
+        self._server.on_start = on_start
         try:
-            server = await loop.create_server(self._callers.new, sock=listener, backlog=_BACKLOG)
-            on_start()
-            await self._stop_requested.wait()
-            server.close()
-            await self._drain()
+            await self._server.serve(sockets=[listener])
+            await self._end_tasks()
         finally:
             await self._gateway.close()
 
-    async def _drain(self) -> None:
-        """Wait for requests to end, then abort the others."""
-        callers = self._callers
-        callers.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE_SECONDS):
-                while callers.connected and not self._abort_requested.is_set():
-                    await asyncio.sleep(_POLL_SECONDS)
-        callers.abort()
-        if callers.tasks:
-            await asyncio.wait(callers.tasks, timeout=_ERROR_SECONDS)
+    async def _end_tasks(self) -> None:
+        """Cancel the requests that have not ended, and let them send errors."""
+        tasks = list(self._server.server_state.tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_ERROR_SECONDS)
+
+
+class _UvicornServer(uvicorn.Server):
+    """uvicorn's server, whose signals the runner handles."""
+
+    on_start: Callable[[], None]
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        return contextlib.nullcontext()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.on_start()
 
 
 class GatewayRunner(ABC):
@@ -245,7 +266,7 @@ def _bind(config: Config) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(_BACKLOG)
+        listener.listen(BACKLOG)
     except OSError as problem:
         listener.close()
         advice = _BIND_ADVICE.get(problem.errno or 0, "")

@@ -1,393 +1,294 @@
-"""The connections of clients: HTTP/1.1, one request after another.
+"""uvicorn's HTTP protocol, with the limits that it lacks.
 
-Every connection is a `Caller`. The head of a request makes an `Incoming` and a `Sender`, and a task
-that serves them; what comes next by the same connection waits until that is answered.
+uvicorn parses requests, calls the application and writes responses. Added here:
+
+- The head of a request is limited in bytes as it arrives, and in time.
+- A client that stops reading its response is disconnected after a while.
+- A client that has sent all it has to send (half-close) still gets its response.
+- Invalid requests are answered with an error in JSON, and nothing is cut off by a reset.
+- Clients of HTTP/1.0 get no chunks, and trailers are not taken for headers.
+- A request to change the protocol, which is not supported, is served without the change.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Iterator
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from ..errors import WireError
 from ..types import Failure
-from ..upstream.timers import Alarm, Ticker
-from ..upstream.write_batching import Corked
+from ..upstream.timers import Alarm
 from ..wires import get_wire
 from ..wires.framing import encode_json
-from . import http
-from .http import Incoming, Sender
+from .http import SENT_AT
 
-log = logging.getLogger("toolspeak.gateway")
-_IDLE = 75.0
-"""For how many seconds a connection is kept that nobody uses: longer than clients do, for whom it
-is better to know."""
+if TYPE_CHECKING:
+    from .app import Gateway
+
+MAX_HEAD = 2**18
+"""Bytes of a request before or after its body."""
+REQUEST_TIMEOUT = 120.0
+"""Seconds to send the head of a request, or to read any part of a response."""
 _LINGER = 2.0
-"""How many seconds a client has to notice that nobody reads what it goes on sending."""
-_MOST_HEAD = 2**20
-"""Bytes of a head after which nobody waits for its end."""
+"""Seconds that a connection stays open after an error, so that the client can read it: closing it
+while data arrives would reset it."""
+_PROBE_INTERVALS = (0.2, 1.0, 5.0)
+"""Seconds between the probes of a half-closed connection whose response has not begun."""
+_MAX_SILENCE = 3.0
+"""Seconds without a chunk after which a half-closed connection is considered closed."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_NO_HTTP = "the request is not valid HTTP"
-_NO_PROXY = "this server is not a proxy; send the request to its own URL"
-_UPGRADE = frozenset({b"upgrade", b"connection", b"http2-settings"})
-"""What asks for another protocol."""
-_LONG_HEAD = f"the request has more than {_MOST_HEAD} bytes before or after its body"
-Serve = Callable[[Incoming, Sender], Coroutine[Any, Any, None]]
+_UPGRADE_HEADERS = frozenset({b"upgrade", b"connection", b"http2-settings"})
+_INVALID_REQUEST = "the request is not valid HTTP"
+_IS_PROXY_REQUEST = "this server is not a proxy; send the request to its own URL"
 
 
-class Callers:
-    """All clients that are connected."""
-
-    def __init__(self, serve: Serve, ticker: Ticker) -> None:
-        self.serve = serve
-        self.ticker = ticker
-        self.connected: set[Caller] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
-        """Requests that are being served."""
-        self.is_closing = False
-        """No connection outlives the request that it is used for."""
-
-    def new(self) -> Caller:
-        """For a client that connects."""
-        return Caller(self)
-
-    def close(self) -> None:
-        """Let go of all that ask nothing; the others may end what they have begun."""
-        self.is_closing = True
-        for caller in tuple(self.connected):
-            caller.let_go()
-
-    def abort(self) -> None:
-        """Let go of all."""
-        for task in self.tasks:
-            task.cancel()
-
-
-class Caller(Corked):
+class GatewayProtocol(HttpToolsProtocol):
     """One connection of a client."""
 
-    def __init__(self, callers: Callers) -> None:
-        super().__init__(callers.ticker)
-        self._callers = callers
-        self._parser: Any = httptools.HttpRequestParser(self)
-        self._current: tuple[Incoming, Sender] | None = None
-        """What is being answered."""
-        self._task: asyncio.Task[None] | None = None
-        """Who answers it."""
-        self._waiting: deque[tuple[Incoming, Sender]] = deque()
-        """What some clients ask before they have an answer."""
-        self._later = b""
-        """What they send then, as far as it is taken."""
-        self._heard: Incoming | None = None
-        """The request whose body comes."""
-        self._is_in_head = False
-        self._loose = 0
-        """Bytes since the last that were a body's."""
-        self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._is_still = False
-        """Nothing more is read, until somebody wants it."""
-        self._is_deaf = False
-        """What comes now is of no use to anybody."""
-        self.is_paused = False
-        self._room = asyncio.Event()
-        """Set while the client takes what it is sent."""
-        self._is_held = False
-        """The next request waits until the client takes what it was sent."""
+    app: Gateway  # type: ignore[assignment]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._ticker = self.app.ticker
+        self._request_alarm = Alarm(self._close)
+        self._reading_alarm = Alarm(self._check_reading)
+        self._probe_alarm = Alarm(self._probe)
+        self._probe_intervals: Iterator[float] = iter(())
+        self._half_closed_at = 0.0
         self._unsent = 0
-        """Bytes that the client had still to take when it was last looked."""
-        self._late = Alarm(self._give_up)
-        self._stalled = Alarm(self._look)
+        """Bytes that the client had not read when that was last checked."""
+        self._head_size = 0
+        self._discards_input = False
+        self._running: RequestResponseCycle | None = None
+        """The last request that was given to the application; others may wait for its response."""
 
-    # What is asked of it.
+    # The connection.
 
-    def go_on(self, incoming: Incoming) -> None:
-        """Somebody wants the body of a request: read on."""
-        if incoming.awaits_word:
-            incoming.awaits_word = False
-            self.write(_CONTINUE)
-        self._resume()
-
-    async def drained(self) -> None:
-        """Wait until the client takes more, or is gone."""
-        await self._room.wait()
-
-    def answered(self, sender: Sender) -> None:
-        """All of an answer was written: on to the next request."""
-        if self._current is None or self._current[1] is not sender:
-            return
-        incoming, self._current = self._current[0], None
-        if self._transport is None:
-            return
-        if not sender.keeps:
-            self._is_deaf = True
-        if incoming.is_complete:
-            self._next()
-        else:
-            # To close it now would take the answer from a client that still writes.
-            incoming.is_unwanted = True
-            self._wait_for(_LINGER if self._is_deaf else http.PATIENCE)
-            self._resume()
-
-    def let_go(self) -> None:
-        """Close it; after the answer, if somebody waits for one."""
-        if self._current:
-            self._current[1].keeps = False
-        else:
-            self._hang_up()
-
-    # What the event loop tells.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._callers.connected.add(self)
-        self._room.set()
-        if self._callers.is_closing:
-            self._hang_up()
-        else:
-            self._wait_for(http.PATIENCE)
+        self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._callers.connected.discard(self)
-        self.ticker.unset(self._late)
-        self.resume_writing()
-        lost = [one for one in (self._current, *self._waiting) if one]
-        self._current = self._heard = self._task = None
-        self._waiting.clear()
-        self._later = b""
-        for incoming, _ in lost:
-            incoming.lose()
-        # They know us, and would wait with us for the collector of garbage.
-        self._parser = None
-        self._late.ring = self._stalled.ring = _nothing
+        super().connection_lost(exc)
+        if self._running:
+            # uvicorn tells only the last request, which may wait for this one.
+            _disconnect(self._running)
+        for alarm in (self._request_alarm, self._reading_alarm, self._probe_alarm):
+            self._ticker.unset(alarm)
+            # Break the reference cycle so that memory is freed at once.
+            alarm.ring = _do_nothing
 
-    def eof_received(self) -> None:
-        """A client that says no more is gone, as far as any of ours is concerned. It may still take
-        what it was told: with this the event loop closes the connection."""
-        self.flush()
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep a half-closed connection until the response is sent.
+
+        A client that has closed the whole connection looks the same until it is sent something. So
+        it is sent interim responses, and in a stream nothing but chunks may be sent, so silence
+        ends the stream.
+        """
+        cycle = self._open_cycle
+        if cycle is None or cycle.more_body:
+            return False
+        cycle.keep_alive = False
+        self._probe_intervals = iter(_PROBE_INTERVALS)
+        self._half_closed_at = perf_counter()
+        self._probe()
+        return True
+
+    def _probe(self) -> None:
+        cycle = self._running
+        if cycle is None or cycle.response_complete or self.transport.is_closing():
+            return
+        if cycle.response_started:
+            sent_at = max(self._half_closed_at, cycle.scope.get(SENT_AT, 0.0))
+            if perf_counter() - sent_at > _MAX_SILENCE:
+                self.transport.abort()
+        elif cycle.scope["http_version"] == "1.1":
+            self.transport.write(_CONTINUE)
+        self._set_alarm(self._probe_alarm, next(self._probe_intervals, _MAX_SILENCE))
+
+    def _expect_request(self) -> None:
+        self._set_alarm(self._request_alarm, REQUEST_TIMEOUT)
+
+    def _set_alarm(self, alarm: Alarm, seconds: float) -> None:
+        alarm.at = perf_counter() + seconds
+        self._ticker.set(alarm)
+
+    def _close(self) -> None:
+        if self.transport.get_write_buffer_size():
+            # Closing waits until everything is sent, and nobody may be reading.
+            self.transport.abort()
+        self.transport.close()
+
+    @property
+    def _open_cycle(self) -> RequestResponseCycle | None:
+        """The last request, if its response is not complete."""
+        cycle: Any = self.cycle
+        return cycle if cycle and not cycle.response_complete else None
+
+    # Requests.
 
     def data_received(self, data: bytes) -> None:
-        if self._is_deaf and self._heard is None:
+        if self._discards_input:
             return
-        if self._waiting:
-            # It is taken, as far as there is room, since who goes is noticed only by reading on.
-            self._later += data
-            if len(self._later) > http.MOST_UNREAD:
-                self._pause()
-            return
+        self._head_size += len(data)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as wish:
-            self._read_without_upgrade(data[wish.args[0] :])
+            while data:
+                data = self._parse(data)
         except httptools.HttpParserError as problem:
-            self._not_http(f"{_NO_HTTP}: {problem}")
-        self._loose += len(data)
-        if self._loose > _MOST_HEAD:
-            self._not_http(_LONG_HEAD, 431)
+            self.send_400_response(f"{_INVALID_REQUEST}: {problem}")
+        if self._head_size > MAX_HEAD:
+            message = f"the request has more than {MAX_HEAD} bytes before or after its body"
+            self._refuse(Failure("too_large", message, 431))
 
-    def pause_writing(self) -> None:
-        self.is_paused = True
-        self._room.clear()
-        self._watch_unsent()
+    def _parse(self, data: bytes) -> bytes:
+        """Return what is to be parsed next: the parser stops at a request for another protocol."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            return self._encode_without_upgrade() + data[upgrade.args[0] :]
+        return b""
 
-    def resume_writing(self) -> None:
-        self.is_paused = False
-        self._room.set()
-        self.ticker.unset(self._stalled)
-        if self._is_held and self._transport:
-            self._is_held = False
-            self._next()
-
-    # What the parser finds.
+    def _encode_without_upgrade(self) -> bytes:
+        """Return the head again, without the headers that ask for another protocol."""
+        headers = [pair for pair in self.headers if pair[0].lower() not in _UPGRADE_HEADERS]
+        if not self.parser.should_keep_alive():
+            headers.append((b"connection", b"close"))
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b\r\n" % header for header in headers]
+        self.parser = httptools.HttpRequestParser(self)
+        return b"".join((*lines, b"\r\n"))
 
     def on_message_begin(self) -> None:
-        self._is_in_head = True
-        self._loose = 0
-        self._url, self._headers = b"", []
-        if self._current is None:
-            self._late.at = perf_counter() + http.PATIENCE
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        # What comes after the body is of no use to anybody.
-        if self._is_in_head:
-            self._headers.append((name, value))
+        super().on_message_begin()
+        self._unset_keepalive_if_required()
+        self._head_size = 0
+        if self._open_cycle is None:
+            self._expect_request()
 
     def on_headers_complete(self) -> None:
-        self._is_in_head = False
-        parser = self._parser
-        if parser.should_upgrade() or self._is_deaf:
+        if self.parser.get_method() == b"CONNECT":
+            self.send_400_response(_IS_PROXY_REQUEST)
+            raise httptools.HttpParserError
+        if self.parser.should_upgrade():
             return
-        method: str = parser.get_method().decode("latin-1")
-        incoming = Incoming(self, method, _target(self._url), self._headers)
-        is_old = parser.get_http_version() != "1.1"
-        if is_old:
-            incoming.awaits_word = False
-        sender = Sender(self, incoming, is_old=is_old)
-        may_stay = not is_old and not self._callers.is_closing
-        sender.keeps = may_stay and parser.should_keep_alive()
-        self._heard = incoming
-        if self._current is None and not self._is_held:
-            self._begin(incoming, sender)
-        else:
-            self._waiting.append((incoming, sender))
+        self._ticker.unset(self._request_alarm)
+        super().on_headers_complete()
+        # What comes after the body is not part of the head.
+        self.headers = []
+        cycle = self.cycle
+        if cycle.scope["http_version"] != "1.1":
+            cycle.waiting_for_100_continue = False
+        if cycle.waiting_for_100_continue or not cycle.keep_alive:
+            cycle.__class__ = _ClosingCycle
 
-    def on_body(self, data: bytes) -> None:
-        self._loose = 0
-        if incoming := self._heard:
-            incoming.take(data)
-            if incoming.may_wait:
-                self._pause()
+    def on_body(self, body: bytes) -> None:
+        self._head_size = 0
+        super().on_body(body)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:
-        incoming, self._heard = self._heard, None
-        if incoming:
-            incoming.complete()
-            if incoming.is_unwanted:
-                self._next()
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
-    # What it does.
+    def on_response_complete(self) -> None:
+        cycle = self._running
+        super().on_response_complete()
+        if isinstance(cycle, _ClosingCycle) and cycle.lingers:
+            self._discards_input = True
+            self._set_alarm(self._request_alarm, _LINGER)
+        elif cycle and cycle.more_body:
+            # The rest of the body is read and discarded, but not for ever.
+            self._expect_request()
 
-    def _read_without_upgrade(self, rest: bytes) -> None:
-        """No other protocol is spoken here, and who would like one is to be answered all the same:
-        the parser, which takes all that follows for that protocol, reads the head anew."""
-        method = self._parser.get_method()
-        if method == b"CONNECT":
-            self._not_http(_NO_PROXY)
+    # Errors.
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(Failure("bad_request", msg, 400))
+
+    def _refuse(self, failure: Failure) -> None:
+        """Respond with an error, if no response is in progress; read no more requests."""
+        if self._discards_input:
             return
-        headers = [one for one in self._headers if one[0].lower() not in _UPGRADE]
-        if not self._parser.should_keep_alive():
-            headers.append((b"Connection", b"close"))
-        version = self._parser.get_http_version().encode()
-        lines = [b"%b %b HTTP/%b\r\n" % (method, self._url, version)]
-        lines += [b"%b: %b\r\n" % header for header in headers]
-        self._parser = httptools.HttpRequestParser(self)
-        self.data_received(b"".join((*lines, b"\r\n", rest)))
+        self._discards_input = True
+        cycle = self._open_cycle
+        if cycle and cycle.more_body and cycle is not self._running:
+            # It waits for another response, and is not served.
+            self.pipeline.popleft()
+            self.cycle = cycle = self.pipeline[0][0] if self.pipeline else self._running  # type: ignore[assignment]
+        if cycle and (cycle.response_started or not cycle.more_body):
+            cycle.keep_alive = False
+            return
+        if not self.transport.is_closing():
+            body = encode_json(get_wire("openai_chat").encode_failure(failure))
+            head = (
+                f"HTTP/1.1 {failure.status} {_REASONS[failure.status]}\r\n"
+                f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+                "connection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+            self._set_alarm(self._request_alarm, _LINGER)
+        if cycle:
+            # The application waits for the rest of the body.
+            _disconnect(cycle)
 
-    def _next(self) -> None:
-        """All was answered that is there: on to the next request, if there may be one."""
-        if self._is_deaf:
-            self._hang_up()
-        elif self.is_paused:
-            # Who takes nothing is not served any further.
-            self._is_held = True
-            self._pause()
-        elif self._waiting:
-            self._begin(*self._waiting.popleft())
+    # Clients that do not read.
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._ticker.unset(self._reading_alarm)
+
+    def _watch_reading(self) -> None:
+        self._unsent = self.transport.get_write_buffer_size()
+        self._set_alarm(self._reading_alarm, REQUEST_TIMEOUT)
+
+    def _check_reading(self) -> None:
+        """Disconnect a client that has read nothing since the last check."""
+        if self.transport.get_write_buffer_size() < self._unsent:
+            self._watch_reading()
         else:
-            self._wait_for(_IDLE)
-            self._resume()
-
-    def _begin(self, incoming: Incoming, sender: Sender) -> None:
-        self._current = incoming, sender
-        self.ticker.unset(self._late)
-        self._task = task = self.ticker.loop.create_task(self._callers.serve(incoming, sender))
-        self._callers.tasks.add(task)
-        task.add_done_callback(self._done)
-        if not self._waiting:
-            later, self._later = self._later, b""
-            if later:
-                self.data_received(later)
-            # Who goes is noticed only where something is read.
-            self._resume()
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._callers.tasks.discard(task)
-        if not task.cancelled() and (problem := task.exception()):
-            log.error("a request has failed", exc_info=problem)
-        if self._task is task:
-            self._task = None
-            if self._current:
-                # Its client would wait for the end of the answer for ever.
-                self._drop()
-
-    def _not_http(self, words: str, status: int = 400) -> None:
-        """Say what is wrong, if nobody else can. Whatever comes now cannot be told from anything
-        else."""
-        self._is_deaf = True
-        self._is_in_head = False
-        if self._current:
-            self._current[1].keeps = False
-        if self._heard:
-            # Who asks for the body is told, and tells the client in the words of its API.
-            self._heard.fail(WireError(words))
-            self._heard = None
-        elif self._current is None and self._transport:
-            sender = Sender(self)
-            sender.keeps = False
-            failure = Failure("bad_request" if status == 400 else "too_large", words, status)
-            # Nobody knows by which API.
-            sender.put(status, encode_json(get_wire("openai_chat").encode_failure(failure)))
-            self._hang_up()
-
-    def _wait_for(self, seconds: float) -> None:
-        """Something has to happen within that time."""
-        self._late.at = perf_counter() + seconds
-        self.ticker.set(self._late)
-
-    def _pause(self) -> None:
-        if self._transport:
-            self._is_still = True
-            self._transport.pause_reading()
-
-    def _resume(self) -> None:
-        if self._is_still and self._transport:
-            self._is_still = False
-            self._transport.resume_reading()
-
-    def _hang_up(self) -> None:
-        """Close it, after what was written."""
-        self.flush()
-        if self._transport:
-            self._transport.close()
-
-    def _watch_unsent(self) -> None:
-        """A client that does not read is let go: to close its connection would wait for ever."""
-        if self._transport:
-            self._unsent = self._transport.get_write_buffer_size()
-            self._stalled.at = perf_counter() + http.PATIENCE
-            self.ticker.set(self._stalled)
-
-    def _look(self) -> None:
-        """See whether a client has taken anything for a while."""
-        if self._transport and self._transport.get_write_buffer_size() < self._unsent:
-            self._watch_unsent()
-        else:
-            self._drop()
-
-    def _give_up(self) -> None:
-        """Nothing has happened for too long: also nobody takes what may still be to be written."""
-        if self._transport and self._transport.get_write_buffer_size():
-            self._drop()
-        self._hang_up()
-
-    def _drop(self) -> None:
-        """Close it at once."""
-        self.flush()
-        self.drop()
+            self.transport.abort()
 
 
-def _target(url: bytes) -> str:
-    """The path and the query, also of an address that is given whole."""
-    target = url.decode("latin-1")
-    if target.startswith("/"):
-        return target
-    try:
-        found = httptools.parse_url(url)
-    except httptools.HttpParserInvalidURLError:
-        return target
-    path, query = found.path or b"/", found.query
-    return (path + b"?" + query if query else path).decode("latin-1")
+class _ClosingCycle(RequestResponseCycle):
+    """A request after whose response the connection is closed, at least if the client is refused
+    the permission to send the body: the server cannot know whether the body follows."""
+
+    lingers = False
+    """The client may still be sending the body: closing the connection now would reset it."""
+
+    async def send(self, message: Any) -> None:
+        if not self.response_started:
+            if self.waiting_for_100_continue:
+                self.keep_alive = False
+            if self.scope["http_version"] != "1.1":
+                # Older clients know no chunks: the end of the connection is the end of the body.
+                self.chunked_encoding = False
+        elif not message.get("more_body") and self.more_body and not self.keep_alive:
+            self.lingers = self.keep_alive = True
+        if self.response_started and self.scope["http_version"] != "1.1":
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
 
 
-def _nothing() -> None:
-    """Nobody is there any more."""
+def _disconnect(cycle: RequestResponseCycle) -> None:
+    cycle.disconnected = True
+    cycle.message_event.set()
+
+
+_REASONS = {400: "Bad Request", 431: "Request Header Fields Too Large"}
+
+
+def _do_nothing() -> None:
+    """Replace the callback of a connection that is closed."""

@@ -1,8 +1,8 @@
-"""A reply on its way to a client, as it comes.
+"""Sends a streamed reply to the client.
 
-Nothing leaves before the model has said something: until then a failure can still have a status of
-its own, and another upstream can be asked. A client that waits for long gets pings, if its API
-knows any; from then on a failure is part of the stream.
+The response does not begin before the reply has content: until then, a failure can still have its
+own status, and another upstream can be asked. A client that waits long gets pings, if its API has
+any; from then on, a failure is part of the stream.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..events import Event
 from ..types import Failure
 from ..upstream.timers import Alarm, Ticker
 from ..wires import StreamEncoder
-from .http import Sender
+from .http import HttpResponse
 
 _COMMENT = b": keep-alive\n\n"
 PINGS = {
@@ -23,45 +23,45 @@ PINGS = {
     "openai_responses": _COMMENT,
     "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n',
 }
-"""What may be sent to a client that waits; nothing where it could not be told from the reply."""
+"""Pings of the APIs whose streams can have any."""
 
 
-class Outflow:
-    """Writes events into the answer to a request."""
+class StreamWriter:
+    """Encodes events and sends them as the body of a response."""
 
     def __init__(
         self,
-        sender: Sender,
+        response: HttpResponse,
         encoder: StreamEncoder,
         content_type: str,
-        say: Callable[[], None],
+        set_headers: Callable[[], None],
         ticker: Ticker,
     ) -> None:
-        self._sender = sender
+        self._response = response
         self._encoder = encoder
         self._content_type = content_type
-        self._say = say
-        """Puts into the headers what is known by then."""
+        self._set_headers = set_headers
+        """Sets the headers that describe the reply, when the response begins."""
         self._sent_at = perf_counter()
         self._ticker = ticker
         self._alarm: Alarm | None = None
         self._pinging: asyncio.Task[None] | None = None
-        self.has_spoken = False
-        """Something of the reply has left."""
-        sender.told = encoder.feed
+        response.encode_failure = encoder.feed
 
-    def keep_alive(self, ping: bytes, every: float) -> None:
-        """Send that whenever nothing was sent for so long."""
+    def keep_alive(self, ping: bytes, interval: float) -> None:
+        """Send a ping whenever nothing was sent for this time."""
         if ping:
             # Most replies come sooner, and need no task.
-            self._alarm = Alarm(lambda: self._begin_to_ping(ping, every), self._sent_at + every)
+            self._alarm = Alarm(
+                lambda: self._start_pinging(ping, interval), self._sent_at + interval
+            )
             self._ticker.set(self._alarm)
 
     def stop(self) -> None:
         """Send no more pings."""
         if self._alarm:
             self._ticker.unset(self._alarm)
-            # It knows us, and we would wait for the collector of garbage together.
+            # Break the reference cycle so that memory is freed at once.
             self._alarm = None
         if self._pinging:
             self._pinging.cancel()
@@ -69,42 +69,41 @@ class Outflow:
     async def send(
         self, events: list[Event], forwarded: bytes | None = None, now: float | None = None
     ) -> None:
-        """Send what happens; as it came, if that is given. Then only a failure has to be told."""
-        self.has_spoken = True
+        """Send events. If `forwarded` is given, send these bytes and encode only a failure."""
         data = forwarded
         if data is None:
             data = b"".join(map(self._encoder.feed, events))
         else:
-            # The encoder has to know what was said, for the failure that may come to go on from it.
+            # A failure continues the stream, so the encoder must see everything before it.
             for event in events:
-                told = self._encoder.feed(event)
-                data += told if isinstance(event, Failure) else b""
-        if not self._sender.has_begun:
+                encoded = self._encoder.feed(event)
+                data += encoded if isinstance(event, Failure) else b""
+        if not self._response.has_begun:
             await self._begin()
         if data:
             self._sent_at = now = now or perf_counter()
-            await self._sender.more(data, now)
+            await self._response.send_chunk(data, now)
 
     async def end(self) -> None:
-        """That was all."""
+        """End the response."""
         self.stop()
-        await self._sender.end()
+        await self._response.end()
 
     async def _begin(self) -> None:
-        self._say()
-        self._sender.headers["cache-control"] = "no-cache"
-        await self._sender.begin(200, self._content_type)
+        self._set_headers()
+        self._response.headers["cache-control"] = "no-cache"
+        await self._response.begin(200, self._content_type)
 
-    def _begin_to_ping(self, ping: bytes, every: float) -> None:
-        self._pinging = self._ticker.loop.create_task(self._pings(ping, every))
+    def _start_pinging(self, ping: bytes, interval: float) -> None:
+        self._pinging = self._ticker.loop.create_task(self._send_pings(ping, interval))
 
-    async def _pings(self, ping: bytes, every: float) -> None:
+    async def _send_pings(self, ping: bytes, interval: float) -> None:
         while True:
-            left = self._sent_at + every - perf_counter()
+            left = self._sent_at + interval - perf_counter()
             if left <= 0:
-                if not self._sender.has_begun:
+                if not self._response.has_begun:
                     await self._begin()
                 self._sent_at = perf_counter()
-                await self._sender.more(ping, self._sent_at)
+                await self._response.send_chunk(ping, self._sent_at)
             else:
                 await asyncio.sleep(left)

@@ -39,7 +39,7 @@ _WIRES_WITHOUT_IDS = frozenset({"ollama", "gemini"})
 _UNIQUE_ID_LENGTH = 12
 """Ids of this length are unique; shorter ones such as `call_1` recur."""
 _RESPONSE_ID = re.compile(r"[\x21-\x7e]{1,1024}")
-"""What an upstream's id may look like. Any other id is unknown, also during an outage."""
+"""The form of upstream ids. Any other id is unknown, also during an outage."""
 _MAX_LOOKUPS = 16
 """How many calls of a request are looked up at most: it may be full of unknown ones."""
 _ENCODING_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)

@@ -1,4 +1,4 @@
-"""What a key may hold, how operations change it, and the entries of one process."""
+"""Entries of a store: their content, the operations on it, and the entries of one process."""
 
 from __future__ import annotations
 

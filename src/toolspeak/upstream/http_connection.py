@@ -60,7 +60,7 @@ class Connection(Corked):
         self._has_data = False
         self._has_head = False
         self.is_complete = False
-        """Whether the whole response was received; it may not have been read."""
+        """True once the whole response was received; it may not have been read."""
         self._keeps_alive = False
         self._problem: HttpProblem | None = None
         self._chunks: list[bytes] = []

@@ -36,7 +36,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Origin(Struct, frozen=True):
-    """What a connection is to: a server, through a proxy if there is one."""
+    """The server at the other end, and the proxy to it, if there is one."""
 
     scheme: str
     host: str
@@ -95,7 +95,7 @@ class Pool:
 
     async def connect(self, origin: Origin, timeout: float) -> Connection:
         """Open a new connection."""
-        connection = await self._connected(origin, timeout)
+        connection = await self._open_connection(origin, timeout)
         self._origins[connection] = origin
         return connection
 
@@ -134,12 +134,12 @@ class Pool:
             self._sweeping.at = now + _MAX_IDLE / 2
             self._ticker.set(self._sweeping)
 
-    def _lost(self, connection: Connection) -> None:
+    def _remove(self, connection: Connection) -> None:
         self._origins.pop(connection, None)
 
     # Connecting.
 
-    async def _connected(self, origin: Origin, timeout: float) -> Connection:
+    async def _open_connection(self, origin: Origin, timeout: float) -> Connection:
         try:
             async with asyncio.timeout(timeout):
                 if origin.proxy:
@@ -182,12 +182,12 @@ class Pool:
         if origin.scheme == "http":
             return connection
         try:
-            return await self._tunnelled(connection, origin, proxy)
+            return await self._open_tunnel(connection, origin, proxy)
         except BaseException:
             connection.close()
             raise
 
-    async def _tunnelled(
+    async def _open_tunnel(
         self, connection: Connection, origin: Origin, proxy: SplitResult
     ) -> Connection:
         where = origin.place
@@ -201,7 +201,7 @@ class Pool:
         return await connection.with_tls(_tls(), origin.host)
 
     def _new(self) -> Connection:
-        return Connection(self._ticker, self._lost)
+        return Connection(self._ticker, self._remove)
 
 
 @lru_cache(maxsize=256)

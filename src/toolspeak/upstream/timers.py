@@ -1,7 +1,7 @@
-"""Alarms that are set far more often than they ring.
+"""Timers that are set far more often than they expire, such as timeouts.
 
-A timer of the event loop costs as much as a good part of a request. Here setting one is next to
-nothing: a few times a second it is looked which are due, so they ring a little late.
+A timer of the event loop is expensive compared with the rest of a request. Setting an `Alarm` costs
+next to nothing: a few times per second, the ticker checks which are due, so they ring a bit late.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from time import perf_counter
 from .write_batching import Outbox
 
 EVERY = 0.1
-"""How late an alarm may ring, in seconds."""
+"""The interval of the checks, in seconds: an alarm rings at most this late."""
 
 
 class Alarm:
-    """What is to be called at some time, by the clock of `time.perf_counter`."""
+    """A callback, and the time for it by the clock of `time.perf_counter`."""
 
     __slots__ = ("at", "ring")
 
@@ -27,33 +27,33 @@ class Alarm:
 
 
 class Ticker:
-    """Rings the alarms that are set, each once. While there are none it does nothing."""
+    """Rings alarms, each once. Without alarms, it does nothing."""
 
     def __init__(self) -> None:
         self._alarms: set[Alarm] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._next: asyncio.TimerHandle | None = None
         self.outbox = Outbox(self)
-        """What leaves when a turn of the loop is over."""
+        """Collects writes until the end of an iteration of the event loop."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop. To ask for it costs a system call each time."""
+        """The running event loop, cached because looking it up costs a system call."""
         self._loop = self._loop or asyncio.get_running_loop()
         return self._loop
 
     def set(self, alarm: Alarm) -> None:
-        """Let it ring at its time, which may still be changed."""
+        """Ring at the alarm's time, which may still be changed."""
         self._alarms.add(alarm)
         if self._next is None:
             self._next = self.loop.call_later(EVERY, self._tick)
 
     def unset(self, alarm: Alarm) -> None:
-        """It does not ring."""
+        """Do not ring this alarm."""
         self._alarms.discard(alarm)
 
     def stop(self) -> None:
-        """None of them rings."""
+        """Ring no alarm any more."""
         self._alarms.clear()
         if self._next:
             self._next.cancel()
@@ -63,7 +63,7 @@ class Ticker:
         now = perf_counter()
         due = [alarm for alarm in self._alarms if alarm.at <= now]
         self._alarms.difference_update(due)
-        # Before they ring: they may set others.
+        # Before the callbacks, which may set further alarms.
         self._next = self.loop.call_later(EVERY, self._tick) if self._alarms else None
         for alarm in due:
             alarm.ring()

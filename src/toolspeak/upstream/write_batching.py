@@ -1,7 +1,7 @@
-"""What is written in one turn of the event loop leaves together, at its end.
+"""Batches the writes of one iteration of the event loop.
 
-Most of what a write to a socket costs is to wake up whoever waits at its other end. Where several
-requests are served in one turn, what they write one right after the other wakes it once.
+Most of the cost of a write to a socket is waking up the process at the other end. If several
+requests are served in one iteration, their writes follow each other and wake it only once.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("toolspeak.gateway")
 _MOST_LINES = 16
-"""How many connections wait for each other, at most."""
+"""The number of connections that are flushed together at most."""
 _LARGE = 2**14
-"""Bytes that wait for nobody: whether a connection takes them has to be known at once."""
+"""Larger writes are not delayed, because they may block."""
 
 
 class Outbox:
-    """The connections that have something to write."""
+    """The connections with pending writes."""
 
     def __init__(self, ticker: Ticker) -> None:
         self._ticker = ticker
         self._lines: list[Corked] = []
 
     def add(self, line: Corked) -> None:
-        """Let it write when this turn is over."""
+        """Flush a connection at the end of this iteration."""
         lines = self._lines
         if not lines:
             self._ticker.loop.call_soon(self._flush)
@@ -42,27 +42,27 @@ class Outbox:
             try:
                 line.flush()
             except Exception:
-                # It must not keep others from what is theirs.
+                # The other connections must still be flushed.
                 log.exception("a connection cannot be written to")
                 line.drop()
 
 
 class Corked(asyncio.Protocol):
-    """A connection, to a client or to an upstream, that writes once in a turn."""
+    """A connection that writes once per iteration of the event loop."""
 
     def __init__(self, ticker: Ticker) -> None:
         self.ticker = ticker
         self._outbox = ticker.outbox
         self._transport: Any = None
         self._written: list[bytes] = []
-        """What has not left yet, and its bytes."""
+        """Data that is not sent yet."""
         self._size = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
 
     def write(self, data: bytes) -> None:
-        """Send that, if there is still somebody to send it to."""
+        """Send data, unless the connection is closed."""
         self._written.append(data)
         self._size += len(data)
         if self._size > _LARGE:
@@ -71,7 +71,7 @@ class Corked(asyncio.Protocol):
             self._outbox.add(self)
 
     def flush(self) -> None:
-        """Send what is not sent yet: before the connection is closed, and else when a turn ends."""
+        """Send pending data now."""
         written = self._written
         if not written:
             return
@@ -80,6 +80,6 @@ class Corked(asyncio.Protocol):
             self._transport.write(written[0] if len(written) == 1 else b"".join(written))
 
     def drop(self) -> None:
-        """Close it at once, whatever is still to be written."""
+        """Close the connection at once and discard pending data."""
         if self._transport:
             self._transport.abort()

@@ -32,7 +32,7 @@ def get_wire(name: str) -> Wire:
 
 
 class Route(Struct, frozen=True):
-    """What the path of a request says about it."""
+    """The facts about a request that its path tells."""
 
     wire: str
     model: str = ""

@@ -32,14 +32,14 @@ _NonEmpty = Annotated[str, Meta(min_length=1)]
 _Scalar = str | int | float | bool
 
 
-class _Entry(Struct, kw_only=True):
+class _McpEntry(Struct, kw_only=True):
     """The fields that only Toolspeak knows."""
 
     required: bool | None = None
     trustHints: bool | None = None  # noqa: N815 - spelled like `mcpServers`
 
 
-class _StdioEntry(_Entry, kw_only=True):
+class _StdioEntry(_McpEntry, kw_only=True):
     command: _NonEmpty
     type: Literal["stdio"] = "stdio"
     args: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class _StdioEntry(_Entry, kw_only=True):
         return StdioEndpoint(command=self.command, args=self.args, env=env, cwd=cwd)
 
 
-class _HttpEntry(_Entry, kw_only=True):
+class _HttpEntry(_McpEntry, kw_only=True):
     url: _NonEmpty
     type: Literal["http", "streamable-http", "streamableHttp"] = "http"
     headers: dict[str, _Scalar] = {}

@@ -72,7 +72,7 @@ _IS_LIKELY_SECRET = re.compile(
 )
 
 
-class _Entry(NamedTuple):
+class _SecretEntry(NamedTuple):
     """A name under `data`, and its value."""
 
     name: str
@@ -114,7 +114,7 @@ def find_kubernetes_values(window: Window) -> Iterator[Span]:
                 yield _make_span(window, entry)
 
 
-def _make_span(window: Window, entry: _Entry) -> Span:
+def _make_span(window: Window, entry: _SecretEntry) -> Span:
     read_more = window.continue_from(entry.end, entry.body)
     kind, levels = "Kubernetes secret", entry.escape_levels
     return Span(entry.start, entry.end, kind, entry.name, levels, read_more)
@@ -123,7 +123,7 @@ def _make_span(window: Window, entry: _Entry) -> Span:
 # Entries.
 
 
-def _read_json(window: Window, opening: re.Match[str]) -> Iterator[_Entry]:
+def _read_json(window: Window, opening: re.Match[str]) -> Iterator[_SecretEntry]:
     at = opening.end() - len(opening[0]) + opening[0].index("{") + 1
     while name := _JSON_ENTRY.match(window.text, at, window.end):
         entry = _read_quoted(window, name["name"], name.end())
@@ -133,7 +133,7 @@ def _read_json(window: Window, opening: re.Match[str]) -> Iterator[_Entry]:
         at = match_end(QUOTE, window.text, entry.end, window.end)
 
 
-def _read_quoted(window: Window, name: str, at: int) -> _Entry | None:
+def _read_quoted(window: Window, name: str, at: int) -> _SecretEntry | None:
     quote = QUOTE.match(window.text, at, window.end)
     if not quote or not quote["quote"]:
         return None
@@ -141,10 +141,10 @@ def _read_quoted(window: Window, name: str, at: int) -> _Entry | None:
     body = quoted_value(backslashes, quote["quote"])
     levels = count_escape_levels(backslashes) if quote["quote"] == '"' else 0
     end = match_end(body, window.text, quote.end(), window.end)
-    return _Entry(name, quote.end(), end, body, levels)
+    return _SecretEntry(name, quote.end(), end, body, levels)
 
 
-def _read_yaml(window: Window, opening: re.Match[str], indent: int) -> Iterator[_Entry]:
+def _read_yaml(window: Window, opening: re.Match[str], indent: int) -> Iterator[_SecretEntry]:
     at, entry_indent = opening.end(), 0
     while line := _YAML_ENTRY.match(window.text, at, window.end):
         entry_indent = entry_indent or len(line["indent"])
@@ -160,12 +160,14 @@ def _read_yaml(window: Window, opening: re.Match[str], indent: int) -> Iterator[
 _REST_OF_LINE = re.compile(r"""(?:[^\n\\]|\\(?!n))*+""")
 
 
-def _read_yaml_value(window: Window, line: re.Match[str]) -> _Entry:
+def _read_yaml_value(window: Window, line: re.Match[str]) -> _SecretEntry:
     name = line["name"].strip("\"'")
     if not line["block"] and (entry := _read_quoted(window, name, line.end())):
         return entry
     body = _block_value(len(line["indent"])) if line["block"] else _PLAIN_VALUE
-    return _Entry(name, line.end(), match_end(body, window.text, line.end(), window.end), body)
+    return _SecretEntry(
+        name, line.end(), match_end(body, window.text, line.end(), window.end), body
+    )
 
 
 @cache
@@ -178,7 +180,7 @@ def _block_value(indent: int) -> re.Pattern[str]:
 # Kinds.
 
 
-def _find_json_kind(window: Window, entries: list[_Entry]) -> str:
+def _find_json_kind(window: Window, entries: list[_SecretEntry]) -> str:
     after = _JSON_KIND_AFTER.match(window.text, entries[-1].end, window.end)
     if after:
         return after["kind"]
@@ -188,7 +190,7 @@ def _find_json_kind(window: Window, entries: list[_Entry]) -> str:
     return ""
 
 
-def _find_yaml_kind(window: Window, entries: list[_Entry], indent: int) -> str:
+def _find_yaml_kind(window: Window, entries: list[_SecretEntry], indent: int) -> str:
     boundary = _yaml_boundary(indent)
     before = boundary.split(window.text[max(0, window.at - _BEFORE) : window.at])[-1]
     after = boundary.split(window.text[entries[-1].end : window.end], 1)[0]
@@ -209,7 +211,7 @@ def _yaml_kind_after(indent: int) -> re.Pattern[str]:
     return re.compile(rf"{_NEWLINE}{_NUMBER}[ ]{{{indent}}}{kind}")
 
 
-def _is_likely_secret(window: Window, entries: list[_Entry]) -> bool:
+def _is_likely_secret(window: Window, entries: list[_SecretEntry]) -> bool:
     """Return True if all values are base64, in an object that may be a Secret."""
     for entry in entries:
         is_cut = entry.end == window.end and window.is_cut

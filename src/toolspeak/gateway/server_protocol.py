@@ -75,7 +75,7 @@ class GatewayProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         if self._running:
-            # uvicorn tells only the last request, which may wait for this one.
+            # uvicorn notifies only the last request, which may wait for this one.
             _disconnect(self._running)
         for alarm in (self._request_alarm, self._reading_alarm, self._probe_alarm):
             self._ticker.unset(alarm)
@@ -85,9 +85,9 @@ class GatewayProtocol(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep a half-closed connection until the response is sent.
 
-        A client that has closed the whole connection looks the same until it is sent something. So
-        it is sent interim responses, and in a stream nothing but chunks may be sent, so silence
-        ends the stream.
+        A client that has closed the whole connection looks the same until something is sent to it.
+        Before a response begins, interim responses are sent to find out. A stream cannot contain
+        any, so a stream that stays silent is ended.
         """
         cycle = self._open_cycle
         if cycle is None or cycle.more_body:
@@ -262,8 +262,8 @@ class GatewayProtocol(HttpToolsProtocol):
 
 
 class _ClosingCycle(RequestResponseCycle):
-    """A request after whose response the connection is closed, at least if the client is refused
-    the permission to send the body: the server cannot know whether the body follows."""
+    """A request whose connection may have to be closed after the response: it asked for that, or
+    its body was refused before it was sent, and the server cannot know whether the body follows."""
 
     lingers = False
     """The client may still be sending the body: closing the connection now would reset it."""

@@ -30,8 +30,6 @@ MARKERS = {
         "cli/test_explain.py::test_control_characters_in_model_names",
         "cli/test_explain.py::test_explain_prints_a_request",
         "cli/test_mcp.py::test_agent_calls",
-        "cli/test_mcp.py::test_http_for_other_machines",
-        "cli/test_mcp.py::test_tool_over_http",
         "cli/test_run.py::test_print",
         "cli/test_run.py::test_signal",
         "evaluation/test_probe.py",

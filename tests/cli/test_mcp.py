@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
 
 from tests.config.config_files import isolate_settings
@@ -31,15 +26,12 @@ from toolspeak.types import Request, ToolCall
 
 CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
 COMMAND = ["-m", "toolspeak", "mcp", "--no-embedded"]
-KEYS = {"TOOLSPEAK_KEYS": "a-key-for-tests"}
-_STOP_SECONDS = 60
 Call = Callable[..., Coroutine[Any, Any, tuple[bool, Any]]]
 
 
-def environment(**more: str) -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Return the variables that the program needs, without the user's own keys."""
-    inherited = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    return {**inherited, **more}
+    return {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
 
 
 def read_results(client: Client) -> Call:
@@ -182,61 +174,6 @@ def test_agent_calls_a_tool_over_stdio(tmp_path: Path) -> None:
     run = Agent(model, tools=[server], approval="read_only").run_sync("Read it.")
     assert run.text == "Read."
     assert '"name":"f"' in str(run.messages[2].parts[0])
-
-
-# Over HTTP.
-
-
-@contextmanager
-def serve_http(folder: Path, address: str, **environ: str) -> Generator[str]:
-    command = [sys.executable, *COMMAND, "--http", address]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=environment(**environ), cwd=folder
-    )
-    assert process.stdout
-    try:
-        yield process.stdout.readline().strip().replace("0.0.0.0", "127.0.0.1")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(_STOP_SECONDS) == 0
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def parse_over_http(url: str, **headers: str) -> Any:
-    async def work() -> Any:
-        async with (
-            httpx2.AsyncClient(headers=headers, trust_env=False) as http,
-            Client(streamable_http_client(url, http_client=http)) as client,
-        ):
-            _, result = await read_results(client)("parse", text=CALL)
-            return result["dialect"]
-
-    return asyncio.run(work())
-
-
-def test_tool_over_http_rejects_other_origins(tmp_path: Path) -> None:
-    with serve_http(tmp_path, "127.0.0.1:0") as url:
-        assert parse_over_http(url) == "hermes"
-        with httpx2.Client(trust_env=False) as client:
-            for headers in ({"origin": "https://example.org"}, {"host": "example.org"}):
-                assert client.post(url, json={}, headers=headers).status_code == 403
-
-
-def test_http_for_other_machines_needs_a_key(tmp_path: Path, call_tool: Call, capsys: Any) -> None:
-    assert main(["mcp", "--no-embedded", "--http", "0.0.0.0:0"]) == 2
-    assert "so clients need keys" in capsys.readouterr().err
-    with serve_http(tmp_path, "0.0.0.0:0", **KEYS) as url:
-        assert parse_over_http(url, authorization="Bearer a-key-for-tests") == "hermes"
-        with httpx2.Client(trust_env=False) as client:
-            for headers in ({}, {"authorization": "Bearer another-key"}):
-                assert client.post(url, json={}, headers=headers).status_code == 401
-
-
-@pytest.mark.parametrize("address", ["8080", "host:", ":80", "h:99999", "h:x"])
-def test_invalid_address_is_an_error(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["mcp", "--http", address]) == 2
-    assert "--http: expected HOST:PORT" in capsys.readouterr().err
 
 
 def test_missing_package_is_an_error_that_names_the_extra(

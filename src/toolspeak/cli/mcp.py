@@ -7,10 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from .._util import encode_json
 from ..calls.tools import as_tools
-from ..config.settings import Config
-from ..errors import UsageError
 from ..events import fold
 from ..wires import WIRES
 from . import convert as converting
@@ -23,8 +20,6 @@ from .terminal import ConfigSource, open_status_console
 
 if TYPE_CHECKING:
     from ..agent import AgentTool
-    from ..agent.mcp.export import AsgiApp, AsgiReceive, AsgiScope, AsgiSend
-    from ..gateway.http import Refused
 
 _INSTRUCTIONS = (
     "Toolspeak parses tool calls from model text in any dialect (parse, dialects, render), "
@@ -44,68 +39,15 @@ _Tools = Annotated[list[Any] | None, "Tools in any API's format."]
 
 def add_arguments(parser: CommandParser) -> None:
     parser.add_config()
-    parser.add(
-        "--http",
-        "serve on this address, not on stdio; clients on other machines need a key",
-        metavar="HOST:PORT",
-    )
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..agent.mcp.export import create_server, serve_http, serve_stdio
+    from ..agent.mcp.export import create_server, serve_stdio
 
-    if options.http:
-        options.host, options.port = _parse_address(options.http)
     settings = ConfigSource(options, open_status_console())
     server = create_server("toolspeak", _INSTRUCTIONS, _list_tools(settings))
-    if not options.http:
-        asyncio.run(serve_stdio(server))
-        return 0
-    config = settings.read_config()
-    serve_http(
-        server,
-        config.server.host,
-        config.server.port,
-        protect=lambda app: _protect(app, config),
-        announce=lambda url: print(url, flush=True),
-    )
+    asyncio.run(serve_stdio(server))
     return 0
-
-
-def _parse_address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--http: expected HOST:PORT, such as 127.0.0.1:7879, got {text!r}")
-    return host.strip("[]"), int(port)
-
-
-def _protect(app: AsgiApp, config: Config) -> AsgiApp:
-    """Let only those clients reach `app` that the gateway would admit."""
-    from ..gateway.auth import AccessControl
-    from ..gateway.http import Refused, RequestHead
-
-    guard = AccessControl(config)
-
-    async def protected(scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
-        if scope["type"] == "http":
-            try:
-                guard.authorize(RequestHead(scope))
-            except Refused as refused:
-                await _send_refusal(refused, send)
-                return
-        await app(scope, receive, send)
-
-    return protected
-
-
-async def _send_refusal(refused: Refused, send: AsgiSend) -> None:
-    body = encode_json({"error": {"message": refused.failure.message}}).encode()
-    headers = {"content-type": "application/json", "content-length": str(len(body))}
-    headers |= refused.headers
-    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    status = refused.failure.status
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
 
 
 def _list_tools(settings: ConfigSource) -> Iterable[tuple[AgentTool, Mapping[str, bool]]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolspeak.agent.mcp import load_servers
-from toolspeak.agent.mcp.client import Backoff, assign_names
+from toolspeak.agent.mcp.client import assign_names
 from toolspeak.agent.mcp.transports import HttpEndpoint, StdioEndpoint
 from toolspeak.config.document import ConfigError
 
@@ -40,20 +40,6 @@ def test_names_are_valid_and_unique(server: str, tools: list[str], names: list[s
     assert found == assign_names(server, reversed(tools))
     assert len({*found.values()}) == len(tools)
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names)
-
-
-def test_backoff_doubles_up_to_its_limit() -> None:
-    now = 0.0
-    backoff = Backoff(lambda: now)
-    waits: list[float] = []
-    for _ in range(8):
-        backoff.record_failure()
-        waits.append(backoff.seconds_left)
-    assert waits == [0, 1, 2, 4, 8, 16, 30, 30]
-    now = 12.0
-    assert backoff.seconds_left == 18
-    backoff.reset()
-    assert backoff.seconds_left == 0
 
 
 def load(folder: Path, value: Any, **options: Any) -> dict[str, Any]:

@@ -15,9 +15,8 @@ import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
@@ -40,9 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("toolspeak.agent")
 
-MAX_BACKOFF = 30.0
-_MAX_WAIT = 5.0
-"""Seconds that a call waits for a reconnection; it fails if the backoff is longer."""
 _TIMEOUT_MARGIN = 5.0
 _ADVICE = "Continue without it, or tell the user."
 MAX_NAME_LENGTH = 64
@@ -75,7 +71,6 @@ class McpServer:
         self._startup_timeout = startup_timeout
         self._timeout = timeout
         self._lock = asyncio.Lock()
-        self._backoff = Backoff()
         self._session: McpSession | None = None
         self._is_open = False
         self._tools: tuple[AgentTool, ...] = ()
@@ -136,7 +131,6 @@ class McpServer:
         session, self._session = self._session, None
         self._is_open = False
         self._tools = ()
-        self._backoff.reset()
         # The next `open` may be in another event loop.
         self._lock = asyncio.Lock()
         if session:
@@ -181,9 +175,7 @@ class McpServer:
 
     async def _call_tool(self, tool: str, arguments: dict[str, Any]) -> ResultContent:
         session = await self._get_session()
-        result = await session.call_tool(tool, arguments, self._timeout)
-        self._backoff.reset()
-        return session.read_content(result)
+        return session.read_content(await session.call_tool(tool, arguments, self._timeout))
 
     # The connection.
 
@@ -193,32 +185,20 @@ class McpServer:
             if self._session and await self._session.is_usable():
                 return self._session
             if self._session:
-                self._backoff.record_failure()
                 await self._session.close()
                 self._session = None
-            session = await self._reconnect()
+            if not self._is_open:
+                raise McpServerError(f"MCP server {self.name!r} is not open.")
+            try:
+                session = await self._connect()
+            except ServerNotStarted as problem:
+                log.warning("%s", problem)
+                raise McpServerError(f"{problem.short}. {_ADVICE}") from None
             if not self._is_open:
                 await session.close()
                 raise McpServerError(f"MCP server {self.name!r} was closed.")
             self._session = session
             return session
-
-    async def _reconnect(self) -> McpSession:
-        if not self._is_open:
-            raise McpServerError(f"MCP server {self.name!r} is not open.")
-        seconds = self._backoff.seconds_left
-        if seconds > _MAX_WAIT:
-            raise McpServerError(
-                f"MCP server {self.name!r} failed several times. "
-                f"It will be tried again in {seconds:.0f} s. {_ADVICE}"
-            )
-        await asyncio.sleep(seconds)
-        try:
-            return await self._connect()
-        except ServerNotStarted as problem:
-            self._backoff.record_failure()
-            log.warning("%s", problem)
-            raise McpServerError(f"{problem.short}. {_ADVICE}") from None
 
     async def _connect(self) -> McpSession:
         try:
@@ -230,28 +210,6 @@ class McpServer:
         session = McpSession(self.name, self.endpoint, self._startup_timeout)
         await session.open()
         return session
-
-
-class Backoff:
-    """The time to wait after failures in a row: 0, 1, 2, 4 … seconds."""
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._failures = 0
-        self._until = 0.0
-
-    @property
-    def seconds_left(self) -> float:
-        return max(0.0, self._until - self._clock())
-
-    def record_failure(self) -> None:
-        self._failures += 1
-        wait = min(MAX_BACKOFF, 2.0 ** (self._failures - 2)) if self._failures > 1 else 0.0
-        self._until = self._clock() + wait
-
-    def reset(self) -> None:
-        self._failures = 0
-        self._until = 0.0
 
 
 # Names.

@@ -59,7 +59,8 @@ class McpSession:
         self._name = name
         self._endpoint = endpoint
         self._startup_timeout = startup_timeout
-        self._tool_list = ToolList()
+        self._tools: tuple[sdk.Tool, ...] = ()
+        self._has_current_tools = False
         self._stderr = StderrReader()
         self._startup_request = RequestState()
         self._client: Client | None = None
@@ -71,10 +72,6 @@ class McpSession:
         self._open_calls = 0
         self._is_suspect = False
         """A call timed out or was cancelled: either it is slow, or the server hangs."""
-
-    @property
-    def is_alive(self) -> bool:
-        return self._live_client is not None
 
     @property
     def _live_client(self) -> Client | None:
@@ -109,9 +106,9 @@ class McpSession:
         """Return the server's tools. The server is asked only if they may have changed and it can
         be expected to answer."""
         client = self._live_client
-        if client and not self._tool_list.is_current and not self._is_suspect:
-            await self._await_response(self._tool_list.read(client), self._startup_timeout)
-        return self._tool_list.tools
+        if client and not self._has_current_tools and not self._is_suspect:
+            await self._await_response(self._read_tools(client), self._startup_timeout)
+        return self._tools
 
     async def call_tool(
         self, tool: str, arguments: dict[str, Any], timeout: float | None
@@ -149,7 +146,7 @@ class McpSession:
         if client is None or not self._is_suspect or self._open_calls:
             return client is not None
         try:
-            await self._await_response(self._tool_list.read(client), _CHECK_TIMEOUT)
+            await self._await_response(self._read_tools(client), _CHECK_TIMEOUT)
         except ToolError:
             return False
         self._is_suspect = False
@@ -161,18 +158,16 @@ class McpSession:
         try:
             with self._scope, self._startup_request.track():
                 self._scope.deadline = anyio.current_time() + self._startup_timeout
-                async with self._create_client() as client, anyio.create_task_group() as group:
-                    await self._tool_list.read(client)
+                async with self._create_client() as client:
+                    await self._read_tools(client)
                     self._scope.deadline = math.inf
                     self._client = client
                     self._ready.set()
-                    group.start_soon(self._tool_list.watch, client)
                     try:
                         await self._ended.wait()
                     finally:
                         # Set before calls are cancelled, so that they can tell why they fail.
                         self._ended.set()
-                        group.cancel_scope.cancel()
         except Exception as problem:
             self._problem = _find_root_error(problem)
         finally:
@@ -187,8 +182,25 @@ class McpSession:
         return Client(
             notify_at_end(transport, self._ended.set),
             client_info=sdk.Implementation(name="toolspeak", version=__version__),
-            message_handler=self._tool_list.on_message,
+            message_handler=self._on_message,
         )
+
+    async def _on_message(self, message: IncomingMessage) -> None:
+        if isinstance(message, sdk.ToolListChangedNotification):
+            self._has_current_tools = False
+
+    async def _read_tools(self, client: Client) -> None:
+        """Read the server's list of tools. It is read again after the server announces a change,
+        and each time if the server announces changes only to subscribers."""
+        capability = client.server_capabilities.tools
+        is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        # First, because the list may change again while it is read.
+        self._has_current_tools = not (is_modern and capability and capability.list_changed)
+        try:
+            self._tools = await _read_pages(client) if capability else ()
+        except BaseException:
+            self._has_current_tools = False
+            raise
 
     # Responses and errors.
 
@@ -263,49 +275,8 @@ class McpSession:
         return f"HTTP {status} ({_describe_error(problem)}){advice}"
 
 
-class ToolList:
-    """The tools that a server declared; they are stale once it announces a change."""
-
-    def __init__(self) -> None:
-        self.tools: tuple[sdk.Tool, ...] = ()
-        self.is_current = False
-        self._is_notified = True
-        """The server announces changes."""
-
-    async def read(self, client: Client) -> None:
-        """Read all pages. Of two tools with the same name the first counts."""
-        # First, because the list may change again while it is read.
-        self.is_current = self._is_notified
-        try:
-            self.tools = await _read_pages(client) if client.server_capabilities.tools else ()
-        except BaseException:
-            self.is_current = False
-            raise
-
-    async def on_message(self, message: IncomingMessage) -> None:
-        if isinstance(message, sdk.ToolListChangedNotification):
-            self.is_current = False
-
-    async def watch(self, client: Client) -> None:
-        """Subscribe to changes: servers of the newer protocol announce them only on request. If
-        that fails, the list is read each time."""
-        capability = client.server_capabilities.tools
-        is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
-        if not (capability and capability.list_changed and is_modern):
-            return
-        # The list may change before the subscription.
-        self.is_current = self._is_notified = False
-        try:
-            async with client.listen(tools_list_changed=True) as changes:
-                self._is_notified = bool(changes.honored.tools_list_changed)
-                async for _ in changes:
-                    self.is_current = False
-        except (MCPError, RuntimeError, TimeoutError):
-            pass
-        self.is_current = self._is_notified = False
-
-
 async def _read_pages(client: Client) -> tuple[sdk.Tool, ...]:
+    """Read all pages of tools. Of two tools with the same name the first counts."""
     tools: dict[str, sdk.Tool] = {}
     cursor: str | None = None
     for _ in range(_MAX_PAGES):

@@ -55,9 +55,7 @@ def _list_tools(settings: ConfigSource) -> Iterable[tuple[AgentTool, Mapping[str
     from ..agent import tool
     from ..agent.tools import build_agent_tools
 
-    async def probe(
-        model: Annotated[str, "The model as clients name it."] = "",
-    ) -> Any:
+    async def probe(model: Annotated[str, "The model as clients name it."] = "") -> Any:
         """Ask a live model 20 to 40 short questions to find out what it can do and which tool mode
         works best. Takes about a minute; the provider may charge for it."""
         return probing.describe_report(*await probing.probe_by_name(model, settings.load()))

@@ -10,13 +10,7 @@ from urllib.parse import SplitResult
 from ..dialects import DIALECTS
 from ..dialects.markers import AUTO
 from ..wires import WIRES
-from .addresses import (
-    DEFAULT_PORTS,
-    is_loopback,
-    is_this_machine,
-    normalize_host,
-    parse_http_url,
-)
+from .addresses import DEFAULT_PORTS, is_loopback, is_this_machine, normalize_host, parse_http_url
 from .document import ConfigProblem, join_path, suggest_names
 from .providers import PROVIDERS
 from .settings import (

@@ -77,9 +77,7 @@ class ProbeReport(Recommendation, frozen=True, kw_only=True):
 
 
 async def probe_model(
-    model: ResolvedModel,
-    upstreams: UpstreamClient,
-    on_step: Callable[[str], None] = lambda _: None,
+    model: ResolvedModel, upstreams: UpstreamClient, on_step: Callable[[str], None] = lambda _: None
 ) -> ProbeReport:
     """Find out what a model can do; `on_step` receives the title of each step.
 

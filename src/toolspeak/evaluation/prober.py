@@ -17,16 +17,7 @@ from ..engine import Attempt, ModelProfile, Pipeline, run_pipeline
 from ..engine.recovery import REJECTION_STATUSES
 from ..errors import UpstreamError, WireError
 from ..events import Reclassify, fold
-from ..types import (
-    Failure,
-    Message,
-    Reply,
-    Request,
-    Text,
-    ToolCall,
-    ToolResult,
-    ToolsMode,
-)
+from ..types import Failure, Message, Reply, Request, Text, ToolCall, ToolResult, ToolsMode
 from ..upstream.catalog import ResolvedModel
 from ..upstream.client import UpstreamClient
 from ..upstream.model_call import read_reply

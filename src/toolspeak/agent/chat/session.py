@@ -12,14 +12,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from .. import (
-    Agent,
-    ApprovalAnswer,
-    ApprovalRequest,
-    ModelFailed,
-    Transcript,
-    parse_answer,
-)
+from .. import Agent, ApprovalAnswer, ApprovalRequest, ModelFailed, Transcript, parse_answer
 from ..approvals import Autonomy
 from ..execution import describe_error
 from .terminal import Display, Interrupted, Keyboard
@@ -35,11 +28,7 @@ class ChatSession:
     """One user, one agent, one conversation at a time."""
 
     def __init__(
-        self,
-        agent: Agent,
-        transcript: Transcript,
-        display: Display,
-        keyboard: Keyboard,
+        self, agent: Agent, transcript: Transcript, display: Display, keyboard: Keyboard
     ) -> None:
         self.agent = agent
         self.transcript = transcript

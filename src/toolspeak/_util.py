@@ -1,4 +1,4 @@
-"""Helpers without a layer: memoization, JSON text, terminal escapes and the state directory."""
+"""Helpers without a layer: memoization, JSON text, terminal escapes, and files of state."""
 
 from __future__ import annotations
 
@@ -43,6 +43,12 @@ def state_directory() -> Path:
     """Return the folder for state between runs: histories, and the running gateways."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "toolspeak"
+
+
+def create_private_file(path: Path) -> None:
+    """Create a file and its folder, readable only by their owner, unless they exist."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
 _UNSAFE_CHARACTERS = re.compile(

@@ -22,7 +22,7 @@ from tests.agent.scripted import (
 from toolspeak import Event, Reply, Request, Text, TextDelta, ToolResult
 from toolspeak._util import escape_for_terminal
 from toolspeak.agent import ApprovalRequest
-from toolspeak.agent.chat.terminal import Display, shorten_output
+from toolspeak.agent.chat_terminal import Display, shorten_output
 from toolspeak.events import Finish, Started, unfold
 from toolspeak.security.message_origin import last_user_text
 from toolspeak.testing import ScriptedServer

@@ -14,7 +14,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import os
 import re
 import secrets
 import time
@@ -23,11 +22,12 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
+from .._util import create_private_file
 from ..errors import ToolspeakError, UsageError
 from ..observe.inspector.client import InspectorClient
 from ..security.scrubbing import SecretUse
@@ -55,7 +55,7 @@ class ApprovalPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     autonomy: Autonomy = "ask"
     always_ask: tuple[str, ...] = ()
     auto_approve: tuple[str, ...] = ()
-    timeout: float = 300.0
+    timeout: Annotated[float, Meta(gt=0)] = 300.0
     """Seconds to wait for an answer, and seconds for which a yes holds."""
 
     def __post_init__(self) -> None:
@@ -63,15 +63,11 @@ class ApprovalPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if self.autonomy not in get_args(Autonomy):
             allowed = ", ".join(get_args(Autonomy))
             raise UsageError(f"Expected one of {allowed}, got {self.autonomy!r} - at `$.approval`")
-        for field in ("always_ask", "auto_approve"):
-            names = getattr(self, field)
-            if not isinstance(names, tuple) or not all(isinstance(one, str) for one in names):
-                raise UsageError(f"Expected a tuple of tool names - at `$.approval.{field}`")
-        timeout: Any = self.timeout
-        if not isinstance(timeout, (int, float)) or not timeout > 0:
-            raise UsageError(
-                f"Expected more than 0 seconds, got {timeout!r} - at `$.approval.timeout`"
-            )
+        for field in structs.fields(self):
+            try:
+                msgspec.convert(getattr(self, field.name), field.type)
+            except msgspec.ValidationError as problem:
+                raise UsageError(f"{problem} - at `$.approval.{field.name}`") from None
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
@@ -335,8 +331,7 @@ def open_audit_log(path: str | Path) -> AuditSink:
     """Return a sink that appends JSON lines to a file, readable only by its owner."""
     path = Path(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        create_private_file(path)
     except OSError as problem:
         raise UsageError(f"cannot write the audit log: {problem}") from None
 
@@ -383,13 +378,6 @@ def ask_in_inspector(
 
 
 def _describe_request(request: ApprovalRequest, agent: str) -> dict[str, Any]:
-    return {
-        "tool": request.tool,
-        "arguments": request.arguments,
-        "source": request.source,
-        "agent": agent,
-        "expires_at": request.expires_at,
-        "can_always": request.can_always,
-        "is_echo": request.is_echo,
-        "secrets": [describe_secret_use(use) for use in request.secrets],
-    }
+    fields = ("tool", "arguments", "source", "expires_at", "can_always", "is_echo")
+    secrets = [describe_secret_use(use) for use in request.secrets]
+    return {**{name: getattr(request, name) for name in fields}, "agent": agent, "secrets": secrets}

@@ -59,7 +59,8 @@ def _add_approval_arguments(parser: CommandParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from ..agent import Agent, Transcript
-    from ..agent.chat import ChatSession, Display, Keyboard
+    from ..agent.chat_session import ChatSession
+    from ..agent.chat_terminal import Display, Keyboard
 
     agent = Agent(
         options.model,

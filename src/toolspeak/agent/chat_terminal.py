@@ -6,7 +6,6 @@ The output reads well without colours and in a file.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from contextlib import suppress
 from functools import cached_property
@@ -19,10 +18,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..._util import escape_for_terminal
-from ...events import ReasoningDelta, TextDelta
-from ...types import Note
-from .. import (
+from .._util import create_private_file, escape_for_terminal
+from ..events import ReasoningDelta, TextDelta
+from ..types import Note
+from . import (
     AgentEvent,
     ApprovalRequest,
     ApprovalRequested,
@@ -30,8 +29,8 @@ from .. import (
     ToolCallFinished,
     ToolCallRequested,
 )
-from ..approvals import summarize_arguments
-from ..concurrency import run_in_thread
+from .approvals import summarize_arguments
+from .concurrency import run_in_thread
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -185,8 +184,13 @@ class Keyboard:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-        file = _prepare_history(self._history)
-        return PromptSession(history=FileHistory(str(file)) if file else InMemoryHistory())
+        try:
+            if self._history:
+                create_private_file(self._history)
+                return PromptSession(history=FileHistory(str(self._history)))
+        except OSError:
+            pass  # The history lasts for this session only.
+        return PromptSession(history=InMemoryHistory())
 
 
 async def _prompt_user(session: PromptSession[str], prompt: str) -> str | None:
@@ -212,15 +216,3 @@ def _discard_input() -> None:
         import termios
 
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
-
-
-def _prepare_history(path: Path | None) -> Path | None:
-    """Create the history file, readable only by its owner; None if that is not possible."""
-    if path is None:
-        return None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-    except OSError:
-        return None
-    return path

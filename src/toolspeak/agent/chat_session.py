@@ -12,10 +12,10 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from .. import Agent, ApprovalAnswer, ApprovalRequest, ModelFailed, Transcript, parse_answer
-from ..approvals import Autonomy
-from ..execution import describe_error
-from .terminal import Display, Interrupted, Keyboard
+from . import Agent, ApprovalAnswer, ApprovalRequest, ModelFailed, Transcript, parse_answer
+from .approvals import Autonomy
+from .chat_terminal import Display, Interrupted, Keyboard
+from .execution import describe_error
 
 _MODES: dict[Autonomy, str] = {
     "full": "every call runs",
@@ -46,7 +46,10 @@ class ChatSession:
             if self.transcript.needs_reply:
                 await self._run_interruptible(self._run_agent(None))
             while not self.is_over and (line := await self._read_line()) is not None:
-                await self._handle_line(line)
+                if line.startswith("/"):
+                    await self._run_interruptible(run_command(self, line))
+                elif line.strip():
+                    await self._run_interruptible(self._run_agent(line))
 
     async def _show_greeting(self) -> None:
         tools = await self.agent.list_tools()
@@ -64,12 +67,6 @@ class ChatSession:
             except Interrupted:
                 self.display.print_line("(press Ctrl-D to leave)", "dim")
 
-    async def _handle_line(self, line: str) -> None:
-        if line.startswith("/"):
-            await self._run_interruptible(run_command(self, line))
-        elif line.strip():
-            await self._run_interruptible(self._run_agent(line))
-
     async def _run_interruptible(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that Ctrl-C interrupts. Errors are shown and the session continues."""
         self._running_task = asyncio.create_task(work)
@@ -79,7 +76,8 @@ class ChatSession:
             except asyncio.CancelledError:
                 self.display.print_line("(interrupted)", "yellow")
             except Exception as problem:
-                self.display.print_line(_describe_problem(problem), "red")
+                prefix = "The model failed: " if isinstance(problem, ModelFailed) else ""
+                self.display.print_line(prefix + describe_error(problem), "red")
             finally:
                 self.display.stop_waiting()
                 self._running_task = None
@@ -116,11 +114,6 @@ class ChatSession:
             self.display.show_question(request, whole=True)
             typed = await self._keyboard.read_answer(prompt)
         return typed
-
-
-def _describe_problem(problem: Exception) -> str:
-    prefix = "The model failed: " if isinstance(problem, ModelFailed) else ""
-    return prefix + describe_error(problem)
 
 
 @contextmanager

@@ -247,9 +247,9 @@ def test_invalid_url_is_an_error(run_client: RunClient, address: str) -> None:
     assert "Expected a URL such as" in read_error(run_client("claude", "--url", address))
 
 
-def test_server_without_health_endpoint_is_an_error(run_client: RunClient, url: str) -> None:
+def test_url_of_an_api_is_an_error(run_client: RunClient, url: str) -> None:
     output = read_error(run_client("claude", "--url", f"{url}/v1"))
-    assert f"{url}/v1/health returned 404" in output
+    assert f"{url}/v1/v1/models returned 404" in output
 
 
 OTHERS = [
@@ -264,7 +264,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("listed", OTHERS, ids=str)
 def test_server_of_another_kind_is_an_error(run_client: RunClient, listed: Any) -> None:
-    with serve_json({"/health": {"status": "ok"}, "/v1/models": listed}) as address:
+    with serve_json({"/v1/models": listed}) as address:
         output = read_error(run_client("claude", "--url", address))
     assert output == f"toolspeak: the server at {address} is not a Toolspeak gateway: check --url\n"
 

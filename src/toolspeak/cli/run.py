@@ -9,7 +9,6 @@ import subprocess
 import sys
 from http.client import HTTPException
 from pathlib import Path
-from typing import Literal, TypeVar
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
@@ -32,7 +31,6 @@ from .clients import (
     build_launch,
 )
 
-_Response = TypeVar("_Response")
 RUNNABLE = {name: client for name, client in CLIENTS.items() if client.is_runnable}
 _TIMEOUT = 10
 """Seconds to wait for the gateway's response."""
@@ -63,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
     name, args = _split_command(options)
     client = RUNNABLE[name]
     key = options.key or os.environ.get("TOOLSPEAK_KEYS", "").partition(",")[0].strip()
-    checker = _GatewayChecker(options.url or _find_gateway_url(), key)
+    started_last = (one.url for one in list_responding())
+    checker = _GatewayChecker(options.url or next(started_last, DEFAULT_URL), key)
     model = options.model
     if not (model and options.print):
         model = checker.choose_model(client, model)
@@ -72,23 +71,17 @@ def run(options: argparse.Namespace) -> int:
             f"the model name {model!r} cannot be passed to a client: configure an alias for it"
         )
     shown_key = HIDDEN_KEY if key and options.print else key or NO_KEY
-    launched = build_launch(
-        client,
-        GatewayAddress(checker.url, model, shown_key),
-        args,
-        _get_client_folder(name, client),
-    )
+    address = GatewayAddress(checker.url, model, shown_key)
+    launched = build_launch(client, address, args, _get_client_folder(name, client))
     if options.print:
         print(launched.shell_line)
         return 0
     for path, text in launched.files.items():
-        _write_if_missing(Path(path), text)
+        # The client may have changed the file since.
+        if not os.path.exists(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            Path(path).write_text(text, "utf-8")
     return _replace_process(client, launched)
-
-
-def _find_gateway_url() -> str:
-    """Return the URL of the gateway that was started last on this machine."""
-    return next((one.url for one in list_responding()), DEFAULT_URL)
 
 
 def _get_client_folder(name: str, client: Client) -> Path:
@@ -101,13 +94,6 @@ def _get_client_folder(name: str, client: Client) -> Path:
         raise UsageError(
             f"{client.title} needs a settings folder: set HOME or XDG_STATE_HOME"
         ) from None
-
-
-def _write_if_missing(path: Path, text: str) -> None:
-    """Write a file unless it exists: the client may have changed it since."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
 
 
 def _split_command(options: argparse.Namespace) -> tuple[str, list[str]]:
@@ -128,16 +114,14 @@ def _split_command(options: argparse.Namespace) -> tuple[str, list[str]]:
     return name, words[at + 1 :]
 
 
-class _Health(Struct):
-    status: Literal["ok"]
-
-
 class _ListedModel(Struct):
     slug: str
     context_window: int | None = None
 
 
 class _ModelList(Struct):
+    """The part of the list of models that only Toolspeak has."""
+
     models: list[_ListedModel]
 
 
@@ -154,9 +138,7 @@ class _GatewayChecker:
 
     def choose_model(self, client: Client, model: str) -> str:
         """Check that the gateway responds; return `model`, or its default model."""
-        self._fetch("/health", _Health)
-        # llama.cpp has /health as well, but lists its models differently.
-        models = self._fetch("/v1/models", _ModelList).models
+        models = self._fetch_models().models
         listed = {one.slug: one.context_window for one in models}
         if not (model or listed):
             raise UsageError(
@@ -174,12 +156,13 @@ class _GatewayChecker:
             )
         return model
 
-    def _fetch(self, path: str, kind: type[_Response]) -> _Response:
+    def _fetch_models(self) -> _ModelList:
+        path = "/v1/models"
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         request = Request(self.url + path, headers=headers)  # noqa: S310 - the scheme was checked
         try:
             with self._opener.open(request, timeout=_TIMEOUT) as response:
-                return msgspec.json.decode(response.read(), type=kind)
+                return msgspec.json.decode(response.read(), type=_ModelList)
         except HTTPError as error:
             if error.code == 401:
                 raise UsageError(

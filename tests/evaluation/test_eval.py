@@ -27,7 +27,6 @@ from toolspeak.evaluation.questions import (
     EvalQuestion,
     is_correct,
     read_questions,
-    select_questions,
 )
 from toolspeak.evaluation.report import describe_caveats, summarize_mode
 from toolspeak.evaluation.runner import GradedAnswer, open_answers
@@ -226,20 +225,6 @@ def test_leaderboard_questions_are_read() -> None:
     questions = read_questions(get_corpus_folder() / "bfcl-replay" / "questions.jsonl")
     assert len(questions) == 1240
     assert sum(one.category == "relevance" for one in questions) == 240
-
-
-@pytest.mark.parametrize(
-    ("options", "ids"),
-    [
-        ({}, "abcdefg"),
-        ({"limit": 2}, "ab"),
-        ({"every": 3}, "adg"),
-        ({"every": 2, "limit": 2}, "ac"),
-    ],
-)
-def test_select_questions_returns_every_nth(options: dict[str, int], ids: str) -> None:
-    questions = [question(id=name) for name in "abcdefg"]
-    assert "".join(one.id for one in select_questions(questions, **options)) == ids
 
 
 # Answers.

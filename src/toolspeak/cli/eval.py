@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..config.settings import Config
 from ..errors import UsageError
-from ..evaluation.questions import BUILT_IN_SET, EvalQuestion, read_questions, select_questions
+from ..evaluation.questions import BUILT_IN_SET, EvalQuestion, read_questions
 from ..types import ToolsMode
 from .arguments import CommandParser
 from .terminal import (
@@ -64,8 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.plot:
         check_plot_path(options.plot)
-    questions = read_questions(options.data)
-    questions = select_questions(questions, every=options.every, limit=options.limit)
+    questions = read_questions(options.data)[:: options.every][: options.limit]
     evaluation = _Evaluation(options, questions, _parse_modes(options.modes), open_status_console())
     config = ConfigSource(options, evaluation.console).read_config()
     try:

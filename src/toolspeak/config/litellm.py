@@ -345,7 +345,8 @@ def match_provider(model: str, parameters: dict[str, Any]) -> ProviderMatch | No
     None if there is no row for it and no URL either.
     """
     prefix, name = _split_model(model, parameters.get("custom_llm_provider"))
-    row = _PROVIDER_PREFIXES.get(prefix) if prefix else _find_family(name)
+    families = (row for start, row in _MODEL_FAMILIES.items() if name.startswith(start))
+    row = _PROVIDER_PREFIXES.get(prefix) if prefix else next(families, None)
     url = parameters.get("api_base") or parameters.get("base_url")
     if url and row in (None, "openai"):
         if prefix in _UNSUPPORTED_PROVIDERS:
@@ -363,10 +364,6 @@ def _split_model(model: str, provider: Any) -> tuple[str, str]:
     if provider is not None:
         return str(provider), rest if prefix == provider else model
     return (prefix, rest) if slash else ("", model)
-
-
-def _find_family(model: str) -> str | None:
-    return next((row for start, row in _MODEL_FAMILIES.items() if model.startswith(start)), None)
 
 
 def _is_openai_url(url: Any) -> bool:

@@ -63,7 +63,11 @@ def register_instance(instance: RunningInstance) -> Generator[None, None, None]:
 def list_instances() -> list[RunningInstance]:
     """Return this user's gateways, the latest first, and remove the files of killed ones."""
     found: list[tuple[float, RunningInstance]] = []
-    for path in _instance_files():
+    paths: list[Path] = []
+    # There is no folder without a home directory.
+    with contextlib.suppress(OSError, RuntimeError):
+        paths += _folder().glob("*.json")
+    for path in paths:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             started = path.stat().st_mtime
             instance = msgspec.json.decode(path.read_bytes(), type=RunningInstance)
@@ -88,12 +92,6 @@ def _is_responding(url: str) -> bool:
     except (OSError, HTTPException, ValueError, UsageError) as problem:
         # A gateway under load may time out.
         return isinstance(getattr(problem, "reason", problem), TimeoutError)
-
-
-def _instance_files() -> Iterator[Path]:
-    # There is no folder without a home directory.
-    with contextlib.suppress(OSError, RuntimeError):
-        yield from _folder().glob("*.json")
 
 
 def _folder() -> Path:

@@ -319,7 +319,10 @@ def _mask_value(name: str, value: Any) -> Any:
         case Struct():
             return mask_settings(value)
         case dict() if name == "headers":
-            return {key: _mask_header(key, text) for key, text in value.items()}
+            return {
+                key: text if key.lower() in PUBLIC_HEADERS else mask_secret(text)
+                for key, text in value.items()
+            }
         case dict():
             return {key: _mask_value("", item) for key, item in value.items()}
         case tuple():
@@ -330,7 +333,3 @@ def _mask_value(name: str, value: Any) -> Any:
             return mask_url(value)
         case _:
             return value
-
-
-def _mask_header(name: str, value: str) -> str:
-    return value if name.lower() in PUBLIC_HEADERS else mask_secret(value)

@@ -182,7 +182,11 @@ def recommend_mode(scores: list[ModeScore], found: Findings, in_text: list[str])
     dialect = best.dialect or (in_text[0] if best.mode == "native" and in_text else None)
     reasons: list[str] = []
     if best.correct:
-        others = [_describe_score(score) for score in modes.values() if score is not best]
+        others = [
+            f"{score.mode}: {score.correct or 'no correct call'}"
+            for score in modes.values()
+            if score is not best
+        ]
         comparison = f" ({', '.join(others)})" if others else ""
         reasons.append(f"{best.correct} of {_QUESTION_COUNT} replies are correct{comparison}")
         if best.mode == "native" and dialect:
@@ -198,10 +202,6 @@ def _rank_score(score: ModeScore) -> tuple[int, int]:
         return 0, {"native": 0, "prompt": 1, "constrained": 2}[score.mode]
     is_perfect = score.correct == _QUESTION_COUNT
     return score.correct, {"native": 3, "prompt": 2 * is_perfect, "constrained": 1}[score.mode]
-
-
-def _describe_score(score: ModeScore) -> str:
-    return f"{score.mode}: {score.correct or 'no correct call'}"
 
 
 def _explain_failure(best: ModeScore) -> str:

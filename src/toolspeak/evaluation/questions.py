@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,7 +54,8 @@ _DECODER = msgspec.json.Decoder(EvalQuestion)
 
 def read_questions(path: Path | None = None) -> list[EvalQuestion]:
     """Read the questions of a file, or those that ship with Toolspeak."""
-    name, data = (str(path), path.read_bytes()) if path else (BUILT_IN_SET, _read_built_in_set())
+    name = str(path or BUILT_IN_SET)
+    data = (path or Path(__file__).with_name("questions.jsonl")).read_bytes()
     questions: list[EvalQuestion] = []
     lines: dict[str, int] = {}
     for number, line in enumerate(data.splitlines(), 1):
@@ -72,17 +72,6 @@ def read_questions(path: Path | None = None) -> list[EvalQuestion]:
     if not questions:
         raise UsageError(f"{name} has no questions")
     return questions
-
-
-def select_questions(
-    questions: list[EvalQuestion], *, every: int = 1, limit: int | None = None
-) -> list[EvalQuestion]:
-    """Return every `every`th question, at most `limit`."""
-    return questions[::every][:limit]
-
-
-def _read_built_in_set() -> bytes:
-    return resources.files("toolspeak").joinpath("evaluation", "questions.jsonl").read_bytes()
 
 
 def _decode_question(line: bytes, place: str) -> EvalQuestion:
@@ -128,7 +117,7 @@ def has_expected_calls(
     calls: Sequence[ToolCall], truth: Truth, tools: Sequence[Mapping[str, Any]]
 ) -> bool:
     """Return True if the calls are exactly those that `truth` holds, in any order."""
-    required = {tool["name"]: _required_parameters(tool) for tool in tools}
+    required = {tool["name"]: set(tool.get("parameters", {}).get("required", ())) for tool in tools}
     left = list(calls)
     for name, accepted in _expected_calls(truth, required):
         matches = (
@@ -143,10 +132,6 @@ def has_expected_calls(
             return False
         left.remove(match)
     return not left
-
-
-def _required_parameters(tool: Mapping[str, Any]) -> set[str]:
-    return set(tool.get("parameters", {}).get("required", ()))
 
 
 def _expected_calls(truth: Truth, names: Iterable[str]) -> Iterator[tuple[str, Any]]:

@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from io import TextIOWrapper
 from types import ModuleType
 
 from .. import __version__
 from .._util import escape_for_terminal
 from ..errors import ToolspeakError
-from . import (
-    chat,
-    check,
-    completion,
-    convert,
-    dialects,
-    eval,  # noqa: A004 - the name of a command
-    explain,
-    mcp,
-    parse,
-    probe,
-    providers,
-    render,
-    run,
-    scrub,
-    serve,
-)
-from .arguments import CommandParser
-from .terminal import INTERRUPTED
+from .arguments import INTERRUPTED, CommandParser
 
 COMMANDS = (
-    *(chat, check, completion, convert, dialects, eval, explain, mcp, parse, probe, providers),
-    *(render, run, scrub, serve),
+    *("chat", "check", "completion", "convert", "dialects", "eval", "explain", "mcp", "parse"),
+    *("probe", "providers", "render", "run", "scrub", "serve"),
 )
 _EXTRAS = {
     "chat": "agent,local",
@@ -47,8 +30,10 @@ _EXTRAS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    parser, _ = build_parser()
-    options = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    # Importing all commands would take longer than most of them run.
+    parser, _ = build_parser(tuple(words[:1]) if words and words[0] in COMMANDS else COMMANDS)
+    options = parser.parse_args(words)
     if isinstance(sys.stdout, TextIOWrapper):
         # Escape characters that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -59,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except ModuleNotFoundError as missing:
-        return _report_missing_package(_get_name(options.module), missing)
+        return _report_missing_package(words[0], missing)
     except (ToolspeakError, OSError) as error:
         # The message may quote an upstream.
         print(f"toolspeak: {escape_for_terminal(str(error))}", file=sys.stderr)
@@ -74,12 +59,15 @@ def _report_missing_package(command: str, missing: ModuleNotFoundError) -> int:
     return 2
 
 
-def build_parser() -> tuple[argparse.ArgumentParser, dict[str, CommandParser]]:
-    """Return the parser of the command line, and those of the commands by name."""
+def build_parser(
+    names: Sequence[str] = COMMANDS,
+) -> tuple[argparse.ArgumentParser, dict[str, CommandParser]]:
+    """Return the parser of a command line with these commands, and those of the commands."""
+    modules = {name: import_module(f"{__name__}.{name}") for name in names}
     parser = argparse.ArgumentParser(
         prog="toolspeak",
         usage="toolspeak [-h] [--version] COMMAND …",
-        description="\n".join(_list_commands()),
+        description="\n".join(_list_commands(modules)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"toolspeak {__version__}")
@@ -88,8 +76,8 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, CommandParser]]:
         required=True, metavar="COMMAND", help=argparse.SUPPRESS, parser_class=CommandParser
     )
     commands: dict[str, CommandParser] = {}
-    for command in COMMANDS:
-        name, summary = _get_name(command), _get_summary(command)
+    for name, command in modules.items():
+        summary = _get_summary(command)
         # Without `prog`, argparse would derive the program's name from the usage above.
         added = subparsers.add_parser(
             name, prog=f"toolspeak {name}", help=summary, description=summary
@@ -101,15 +89,11 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, CommandParser]]:
     return parser, commands
 
 
-def _list_commands() -> Iterator[str]:
+def _list_commands(modules: Mapping[str, ModuleType]) -> Iterator[str]:
     yield "Reliable tool calling for any chat model, for any client."
     yield ""
-    for command in COMMANDS:
-        yield f"  {_get_name(command):<11} {_get_summary(command)}"
-
-
-def _get_name(command: ModuleType) -> str:
-    return command.__name__.rpartition(".")[2]
+    for name, command in modules.items():
+        yield f"  {name:<11} {_get_summary(command)}"
 
 
 def _get_summary(command: ModuleType) -> str:

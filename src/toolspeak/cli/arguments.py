@@ -10,6 +10,8 @@ from typing import Any
 
 STDIN = Path("-")
 """Stands for standard input, or standard output, where a command expects a file."""
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells expect it."""
 _HELP_COLUMN = 28
 _USAGE_FORMS = {"?": "[{}]", "*": "[{} …]", "+": "{} …"}
 

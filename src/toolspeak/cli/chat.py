@@ -5,17 +5,26 @@ from __future__ import annotations
 import argparse
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
 from .._util import state_directory
+from ..agent import (
+    Agent,
+    ApprovalPolicy,
+    Approvals,
+    Transcript,
+    ask_in_inspector,
+    load_servers,
+    open_audit_log,
+)
+from ..agent.chat_session import ChatSession
+from ..agent.chat_terminal import Display, Keyboard
+from ..agent.workspace import SHELL, workspace_tools
 from ..errors import UsageError
 from .arguments import CommandParser
 from .terminal import ConfigSource, open_status_console
-
-if TYPE_CHECKING:
-    from ..agent import Approvals
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -58,10 +67,6 @@ def _add_approval_arguments(parser: CommandParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..agent import Agent, Transcript
-    from ..agent.chat_session import ChatSession
-    from ..agent.chat_terminal import Display, Keyboard
-
     agent = Agent(
         options.model,
         _build_tools(options),
@@ -79,8 +84,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _build_approvals(options: argparse.Namespace) -> Approvals:
-    from ..agent import ApprovalPolicy, Approvals, ask_in_inspector, open_audit_log
-
     policy = ApprovalPolicy(
         autonomy=options.approve,
         always_ask=tuple(options.always_ask),
@@ -95,8 +98,6 @@ def _build_approvals(options: argparse.Namespace) -> Approvals:
 
 def _build_tools(options: argparse.Namespace) -> tuple[Any, ...]:
     """Return only the tools that the options allow."""
-    from ..agent.workspace import SHELL, workspace_tools
-
     if options.edit and not options.files:
         raise UsageError("--edit needs --files FOLDER")
     tools: list[Any] = []
@@ -105,8 +106,6 @@ def _build_tools(options: argparse.Namespace) -> tuple[Any, ...]:
         found = workspace_tools(folder, writes=options.edit, shell=options.shell)
         tools += [one for one in found if options.files or one.name == SHELL]
     if options.mcp:
-        from ..agent.mcp import load_servers
-
         tools += load_servers(options.mcp)
     return tuple(tools)
 

@@ -14,10 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
+import shtab
+
 from ..config.providers import PROVIDERS
 from ..dialects import DIALECTS
 from ..types import ToolsMode
 from ..wires import WIRES
+from . import build_parser
 from .arguments import CommandParser
 from .run import RUNNABLE
 
@@ -59,10 +62,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def build_script(shell: str) -> str:
-    import shtab
-
-    from . import build_parser
-
     parser, commands = build_parser()
     # The overview already lists the commands, but shtab skips what the help hides.
     parser._actions[-1].help = "command"  # pyright: ignore[reportPrivateUsage]

@@ -17,9 +17,8 @@ from ..config.settings import Config
 from ..errors import UsageError
 from ..evaluation.questions import BUILT_IN_SET, EvalQuestion, read_questions
 from ..types import ToolsMode
-from .arguments import CommandParser
+from .arguments import INTERRUPTED, CommandParser
 from .terminal import (
-    INTERRUPTED,
     ConfigSource,
     build_table,
     open_console,

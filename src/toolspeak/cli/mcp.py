@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+from ..agent.tools import AgentTool, build_agent_tools, tool
 from ..calls.tools import as_tools
 from ..events import fold
 from ..wires import WIRES
@@ -17,9 +18,6 @@ from . import probe as probing
 from .arguments import CommandParser
 from .render import render_value
 from .terminal import ConfigSource, open_status_console
-
-if TYPE_CHECKING:
-    from ..agent import AgentTool
 
 _INSTRUCTIONS = (
     "Toolspeak parses tool calls from model text in any dialect (parse, dialects, render), "
@@ -52,8 +50,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _list_tools(settings: ConfigSource) -> Iterable[tuple[AgentTool, Mapping[str, bool]]]:
     """Return the tools to serve, each with its annotations."""
-    from ..agent import tool
-    from ..agent.tools import build_agent_tools
 
     async def probe(model: Annotated[str, "The model as clients name it."] = "") -> Any:
         """Ask a live model 20 to 40 short questions to find out what it can do and which tool mode

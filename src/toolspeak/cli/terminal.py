@@ -25,8 +25,6 @@ from ..config.settings import Config
 from ..errors import UsageError
 from .arguments import STDIN
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells expect it."""
 _PIPE_WIDTH = 120
 _OVERRIDES = ("host", "port", "workers", "gguf", "log_format")
 """Options that override the environment variables TOOLSPEAK_HOST, TOOLSPEAK_PORT …"""

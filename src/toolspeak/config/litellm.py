@@ -38,6 +38,12 @@ _SHARED_SETTINGS = {
     "router_settings": {"num_retries": "retries", "timeout": "first_byte_timeout"},
 }
 """Settings that apply to every upstream without its own."""
+_SECTIONS = {
+    "general_settings": ("master_key",),
+    "litellm_settings": ("fallbacks", *_SHARED_SETTINGS["litellm_settings"]),
+    "router_settings": ("fallbacks", "model_group_alias", *_SHARED_SETTINGS["router_settings"]),
+}
+"""The sections beside `model_list`, each with the settings that are translated."""
 _CHAT_MODES = (None, "chat", "completion", "responses")
 _MODEL_PARAMETERS = ("model", "custom_llm_provider")
 _ROW_FIELDS = ("model_name", "litellm_params", "model_info")
@@ -91,16 +97,6 @@ class ProviderMatch(Struct, frozen=True):
     """Only the URL is known; most such servers have OpenAI's API."""
 
 
-class _LiteLLMModel(Struct, frozen=True):
-    """A row of `model_list` that can be served."""
-
-    name: str
-    provider: ProviderMatch
-    path: str
-    parameters: dict[str, Any]
-    info: dict[str, Any]
-
-
 def read_litellm(source: str, data: Any) -> ConfigDocument:
     """Translate the data of a LiteLLM file."""
     return _Translation(source).translate(data)
@@ -109,6 +105,7 @@ def read_litellm(source: str, data: Any) -> ConfigDocument:
 class _Translation:
     def __init__(self, source: str) -> None:
         self._document = ConfigDocument(source)
+        self._source_paths = self._document.source_paths
         self._data: dict[str, Any] = {}
         self._sections: dict[str, dict[str, Any]] = {}
         self._upstreams: dict[str, dict[str, Any]] = {}
@@ -119,11 +116,9 @@ class _Translation:
     def translate(self, data: Any) -> ConfigDocument:
         self._data = self._table(data, "$")
         self._sections = {
-            name: self._table(self._data.get(name), f"$.{name}")
-            for name in ("general_settings", "litellm_settings", "router_settings")
+            name: self._table(self._data.get(name), f"$.{name}") for name in _SECTIONS
         }
-        for model in self._read_models():
-            self._add_model(model)
+        self._add_models()
         self._add_fallbacks()
         self._document.values = {
             "upstreams": self._upstreams,
@@ -131,7 +126,9 @@ class _Translation:
             "aliases": dict(self._read_aliases()),
             "server": self._server_settings(),
         }
-        self._warn_about_unused_sections()
+        for name, used in _SECTIONS.items():
+            self._warn_about_unused(self._sections[name], used, f"$.{name}")
+        self._warn_about_unused(self._data, ("model_list", *_SECTIONS), "$")
         return self._document
 
     def _table(self, value: Any, path: str) -> dict[str, Any]:
@@ -148,35 +145,40 @@ class _Translation:
 
     # Models.
 
-    def _read_models(self) -> Iterator[_LiteLLMModel]:
+    def _add_models(self) -> None:
         rows = self._data.get("model_list")
         if not isinstance(rows, list):
             message = "a YAML file must have LiteLLM's `model_list`; Toolspeak's own format is TOML"
             self._add_problem(message, "$.model_list")
             return
         for index, row in enumerate(rows):
-            if model := self._read_model(row, f"$.model_list[{index}]"):
-                yield model
+            self._add_row(row, f"$.model_list[{index}]")
 
-    def _read_model(self, value: Any, path: str) -> _LiteLLMModel | None:
+    def _add_row(self, value: Any, path: str) -> None:
+        """Add a row of `model_list`, or a warning if it cannot be served."""
         row = self._table(value, path)
-        parameters = self._table(row.get("litellm_params"), join_path(path, "litellm_params"))
-        info = self._table(row.get("model_info"), join_path(path, "model_info"))
+        parameters = self._table(row.get("litellm_params"), f"{path}.litellm_params")
+        info = self._table(row.get("model_info"), f"{path}.model_info")
         name, model = row.get("model_name"), parameters.get("model")
         if not isinstance(name, str) or not isinstance(model, str):
             self._add_problem("`model_name` and `litellm_params.model` are required", path)
-            return None
+            return
         if info.get("mode") not in _CHAT_MODES:
             self._warn(f"{name!r} is ignored: it is not a chat model", f"{path}.model_info.mode")
-            return None
+            return
         provider = self._find_provider(name, model, parameters, f"{path}.litellm_params.model")
         if provider is None:
-            return None
+            return
         self._warn_about_unused(row, _ROW_FIELDS, path)
         used = (*_MODEL_PARAMETERS, *_PARAMETERS)
         self._warn_about_unused(parameters, used, f"{path}.litellm_params")
         self._warn_about_unused(info, _INFO_FIELDS, f"{path}.model_info")
-        return _LiteLLMModel(name, provider, path, parameters, info)
+        self._add_upstream(name, provider.row, provider.model, parameters, path)
+        if name not in self._models:
+            self._models[name] = _model_settings(name, provider.model, info)
+            model_path = join_path("$.models", name)
+            self._source_paths[model_path] = path
+            self._source_paths[f"{model_path}.context"] = f"{path}.model_info.max_input_tokens"
 
     def _find_provider(
         self, name: str, model: str, parameters: dict[str, Any], path: str
@@ -192,36 +194,26 @@ class _Translation:
             self._warn(f"{model!r} is assumed to be on a server with OpenAI's API", path)
         return provider
 
-    def _add_model(self, model: _LiteLLMModel) -> None:
-        upstreams = self._upstreams_of.setdefault(model.name, [])
-        upstream = f"{model.name} ({len(upstreams) + 1})" if upstreams else model.name
+    def _add_upstream(
+        self, name: str, provider: str, model: str, parameters: dict[str, Any], source: str
+    ) -> None:
+        upstreams = self._upstreams_of.setdefault(name, [])
+        upstream = f"{name} ({len(upstreams) + 1})" if upstreams else name
         upstreams.append(upstream)
-        path = join_path("$.upstreams", upstream)
-        self._upstreams[upstream] = self._upstream_settings(model, path)
-        if model.name not in self._models:
-            self._models[model.name] = _model_settings(model)
-            path = join_path("$.models", model.name)
-            source_paths = self._document.source_paths
-            source_paths[path] = model.path
-            source_paths[join_path(path, "context")] = f"{model.path}.model_info.max_input_tokens"
-
-    def _upstream_settings(self, model: _LiteLLMModel, path: str) -> dict[str, Any]:
-        parameters_path = f"{model.path}.litellm_params"
-        source_paths = self._document.source_paths
-        source_paths[path] = parameters_path
-        settings: dict[str, Any] = {"provider": model.provider.row}
-        if "*" not in model.provider.model:
-            settings["model"] = escape_variables(model.provider.model)
-        for section, shared in _SHARED_SETTINGS.items():
-            for key, field in shared.items():
-                if (value := self._sections[section].get(key)) is not None:
+        path, source = join_path("$.upstreams", upstream), f"{source}.litellm_params"
+        self._source_paths[path] = source
+        settings = self._upstreams[upstream] = {"provider": provider}
+        if "*" not in model:
+            settings["model"] = escape_variables(model)
+        given = [
+            (self._sections[section], f"$.{section}", keys)
+            for section, keys in _SHARED_SETTINGS.items()
+        ]
+        for table, place, keys in (*given, (parameters, source, _PARAMETERS)):
+            for key, field in keys.items():
+                if (value := table.get(key)) is not None:
                     settings[field] = _convert_variables(value)
-                    source_paths[join_path(path, field)] = f"$.{section}.{key}"
-        for key, field in _PARAMETERS.items():
-            if (value := model.parameters.get(key)) is not None:
-                settings[field] = _convert_variables(value)
-                source_paths[join_path(path, field)] = join_path(parameters_path, key)
-        return settings
+                    self._source_paths[f"{path}.{field}"] = f"{place}.{key}"
 
     # Other sections.
 
@@ -231,26 +223,25 @@ class _Translation:
         if key is None:
             return {}
         for field in ("keys[0]", "admin_key"):
-            self._document.source_paths[f"$.server.{field}"] = "$.general_settings.master_key"
+            self._source_paths[f"$.server.{field}"] = "$.general_settings.master_key"
         return {"keys": [_convert_variables(key)], "admin_key": _convert_variables(key)}
 
     def _read_aliases(self) -> Iterator[tuple[str, str]]:
         path = "$.router_settings.model_group_alias"
-        self._document.source_paths["$.aliases"] = path
+        self._source_paths["$.aliases"] = path
         table = self._table(self._sections["router_settings"].get("model_group_alias"), path)
         for name, value in table.items():
             target = value
             if isinstance(value, dict):
                 target = value.get("model")
                 self._warn_about_unused(value, ("model",), join_path(path, name))
-            if not isinstance(target, str) or target not in self._models:
-                message = f"the alias is ignored: {target!r} is not served"
-                self._warn(message, join_path(path, name))
-            elif name in self._models:
-                message = "the alias is ignored: a model has the same name"
-                self._warn(message, join_path(path, name))
-            else:
+            problem = f"{target!r} is not served"
+            if name in self._models:
+                problem = "a model has the same name"
+            elif isinstance(target, str) and target in self._models:
                 yield name, escape_variables(target)
+                continue
+            self._warn(f"the alias is ignored: {problem}", join_path(path, name))
 
     # Fallbacks.
 
@@ -289,19 +280,6 @@ class _Translation:
 
     # Settings without a counterpart.
 
-    def _warn_about_unused_sections(self) -> None:
-        used = {
-            "general_settings": ("master_key",),
-            "litellm_settings": ("fallbacks", *_SHARED_SETTINGS["litellm_settings"]),
-            "router_settings": (
-                *("fallbacks", "model_group_alias"),
-                *_SHARED_SETTINGS["router_settings"],
-            ),
-        }
-        for section, keys in used.items():
-            self._warn_about_unused(self._sections[section], keys, f"$.{section}")
-        self._warn_about_unused(self._data, ("model_list", *used), "$")
-
     def _warn_about_unused(self, table: dict[str, Any], used: tuple[str, ...], path: str) -> None:
         unused = [key for key, value in table.items() if key not in used and value is not None]
         if unused:
@@ -315,13 +293,13 @@ def _collect_reachable(edges: dict[str, list[str]], name: str, reachable: dict[s
             _collect_reachable(edges, other, reachable)
 
 
-def _model_settings(model: _LiteLLMModel) -> dict[str, Any]:
-    settings: dict[str, Any] = {"upstream": escape_variables(model.name)}
-    if "*" in model.provider.model:
-        settings["model"] = escape_variables(model.provider.model)
-    if model.info.get("supports_function_calling") is False:
+def _model_settings(name: str, model: str, info: dict[str, Any]) -> dict[str, Any]:
+    settings: dict[str, Any] = {"upstream": escape_variables(name)}
+    if "*" in model:
+        settings["model"] = escape_variables(model)
+    if info.get("supports_function_calling") is False:
         settings["tools"] = "prompt"
-    if (context := model.info.get("max_input_tokens")) is not None:
+    if (context := info.get("max_input_tokens")) is not None:
         settings["context"] = context
     return settings
 

@@ -120,7 +120,7 @@ def test_entry_options_override_common_options(tmp_path: Path) -> None:
                 "Expected `${VARIABLE}`; write `$${` for a literal `${`"
                 " - at `$.mcpServers.input.headers.k`",
                 "got `str` - at `$.mcpServers.own.required`",
-                "the value of header 'k' must be printable ASCII"
+                "the value of header 'k' must be printable ASCII without line breaks"
                 " - at `$.mcpServers.header.headers`",
                 'Expected `str`, got `int` - at `$.mcpServers["odd name"].url`',
             ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from ..agent.tools import AgentTool, build_agent_tools, tool
@@ -24,13 +23,6 @@ _INSTRUCTIONS = (
     "converts requests, replies, messages and tools between model APIs (convert), and measures "
     "what a live model can do (probe)."
 )
-_READ_ONLY = {"read_only_hint": True, "open_world_hint": False}
-_ASKS_MODEL = {
-    "read_only_hint": False,  # It spends tokens and updates the store that gateways share.
-    "destructive_hint": False,
-    "idempotent_hint": True,
-    "open_world_hint": True,
-}
 _Wire = Annotated[str, f"An API: {', '.join(WIRES)}."]
 _Tools = Annotated[list[Any] | None, "Tools in any API's format."]
 
@@ -48,25 +40,21 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _list_tools(settings: ConfigSource) -> Iterable[tuple[AgentTool, Mapping[str, bool]]]:
-    """Return the tools to serve, each with its annotations."""
-
+def _list_tools(settings: ConfigSource) -> tuple[AgentTool, ...]:
+    # It spends tokens, and updates the store that gateways share.
+    @tool(writes=True, idempotent=True)
     async def probe(model: Annotated[str, "The model as clients name it."] = "") -> Any:
         """Ask a live model 20 to 40 short questions to find out what it can do and which tool mode
         works best. Takes about a minute; the provider may charge for it."""
         return probing.describe_report(*await probing.probe_by_name(model, settings.load()))
 
-    hints: Mapping[Callable[..., Any], Mapping[str, bool]] = {
-        **dict.fromkeys((parse, convert, render, dialects), _READ_ONLY),
-        probe: _ASKS_MODEL,
-    }
-    tools = build_agent_tools(tool(writes=hint is _ASKS_MODEL)(one) for one, hint in hints.items())
-    return zip(tools, hints.values(), strict=True)
+    return build_agent_tools([parse, convert, render, dialects, probe])
 
 
 # Each tool does what the command of the same name does.
 
 
+@tool(writes=False)
 def parse(
     text: Annotated[str, "The model's text."],
     tools: _Tools = None,
@@ -86,6 +74,7 @@ def parse(
     return parsing.describe_reply(fold([*parser.feed(text), *parser.finish()]))
 
 
+@tool(writes=False)
 def convert(
     value: Annotated[Any, "The value to convert; a stream or JSON lines as one string."],
     source: _Wire,
@@ -103,6 +92,7 @@ def convert(
     return {"value": converted, "notes": list(conversion.notes)}
 
 
+@tool(writes=False)
 def render(
     value: Annotated[Any, "Calls, results or tools."],
     dialect: Annotated[str, "The dialect's name."],
@@ -113,6 +103,7 @@ def render(
     return render_value(value, what, dialect, tools)
 
 
+@tool(writes=False)
 def dialects(
     names: Annotated[list[str] | None, "Only dialects with these names."] = None,
     model: Annotated[str, "Only dialects that this model is known to write."] = "",

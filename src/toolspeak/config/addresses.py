@@ -1,4 +1,4 @@
-"""Hosts and URLs: which are this machine's own, and which can be connected to."""
+"""Hosts, URLs and headers: which are this machine's own, and which can be used."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from ..errors import UsageError
 DEFAULT_PORTS = {"http": 80, "https": 443}
 _UNUSABLE = re.compile(r"[\s\\]")
 _PRINTABLE = re.compile(r"[!-~]+")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
+_HEADER_VALUE = re.compile(r"[\t -~]*")
 
 
 @lru_cache(maxsize=256)
@@ -59,3 +61,12 @@ def _parse_ip(host: str) -> IPv4Address | IPv6Address | None:
         return ip_address(normalize_host(host))
     except ValueError:
         return None
+
+
+def find_header_problem(name: str, value: str) -> str:
+    """Return why a header cannot be sent, or "". The value may be a key, so it is not shown."""
+    if not _HEADER_NAME.fullmatch(name):
+        return f"{name!r} is not a valid header name"
+    if not _HEADER_VALUE.fullmatch(value):
+        return f"the value of header {name!r} must be printable ASCII without line breaks"
+    return ""

@@ -66,7 +66,9 @@ class ConfigDocument:
         self.problems += (
             problem
             for problem in problems
-            if not any(_overlaps(problem.path, path) for path in earlier)
+            if not any(
+                is_inside(problem.path, path) or is_inside(path, problem.path) for path in earlier
+            )
         )
 
     def format_problems(self, problems: Iterable[ConfigProblem]) -> tuple[str, ...]:
@@ -203,10 +205,6 @@ def suggest_names(name: str, known: Iterable[str], otherwise: str = "") -> str:
 def escape_variables(text: str) -> str:
     """Escape `${` so that `expand_variables` gives the text back unchanged."""
     return text.replace("${", "$${")
-
-
-def _overlaps(path: str, other: str) -> bool:
-    return is_inside(path, other) or is_inside(other, path)
 
 
 def _construct(kind: type[Settings], **values: Any) -> Settings:

@@ -21,13 +21,9 @@ from ..tools import AgentTool
 _CALL_TIMEOUT = 3600.0
 
 
-def create_server(
-    name: str, instructions: str, exported: Iterable[tuple[AgentTool, Mapping[str, bool]]]
-) -> Server[Any]:
-    """Return a server of tools, each with its annotations (`read_only_hint` and so on)."""
-    pairs = list(exported)
-    tools = {tool.name: tool for tool, _ in pairs}
-    declared = [_declare_tool(tool, hints) for tool, hints in pairs]
+def create_server(name: str, instructions: str, exported: Iterable[AgentTool]) -> Server[Any]:
+    tools = {tool.name: tool for tool in exported}
+    declared = list(map(_declare_tool, tools.values()))
 
     async def handle_list(context: Any, params: Any) -> sdk.ListToolsResult:
         return sdk.ListToolsResult(tools=declared)
@@ -57,12 +53,19 @@ async def _run_call(tools: Mapping[str, AgentTool], call: ToolCall) -> ToolResul
     return error_result(call, problem) if problem else await run_tool(tool, call, _CALL_TIMEOUT)
 
 
-def _declare_tool(tool: AgentTool, hints: Mapping[str, bool]) -> sdk.Tool:
+def _declare_tool(tool: AgentTool) -> sdk.Tool:
+    """Declare a tool; one that writes is assumed to ask a model, and to destroy nothing."""
+    writes, idempotent = tool.options.writes, tool.options.idempotent
     return sdk.Tool(
         name=tool.name,
         description=tool.tool.description,
         input_schema=tool.tool.parameters,
-        annotations=sdk.ToolAnnotations.model_validate(hints),
+        annotations=sdk.ToolAnnotations(
+            read_only_hint=not writes,
+            destructive_hint=False if writes else None,
+            idempotent_hint=idempotent if writes else None,
+            open_world_hint=writes,
+        ),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -49,11 +48,10 @@ def parse_http_url(url: str) -> SplitResult | None:
 
 def parse_gateway_url(url: str) -> SplitResult:
     """Return the parts of a gateway's URL; raise `UsageError` if it is not one."""
-    with contextlib.suppress(ValueError):
-        parts = parse_http_url(url)
-        if parts and _PRINTABLE.fullmatch(url):
-            return parts
-    raise UsageError(f"Expected a URL such as http://127.0.0.1:7878, got {url!r}")
+    parts = parse_http_url(url)
+    if parts is None or not _PRINTABLE.fullmatch(url):
+        raise UsageError(f"Expected a URL such as http://127.0.0.1:7878, got {url!r}")
+    return parts
 
 
 def _parse_ip(host: str) -> IPv4Address | IPv6Address | None:

@@ -7,16 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 
 import msgspec
 from msgspec import Struct
 
 from .._util import escape_for_terminal, state_directory
-from ..config.addresses import parse_gateway_url
+from ..config.addresses import is_loopback, parse_gateway_url
 from ..config.running_instances import list_responding
 from ..errors import UsageError
 from .arguments import CommandParser
@@ -62,17 +63,20 @@ def run(options: argparse.Namespace) -> int:
     client = RUNNABLE[name]
     key = options.key or os.environ.get("TOOLSPEAK_KEYS", "").partition(",")[0].strip()
     started_last = (one.url for one in list_responding())
-    checker = _GatewayChecker(options.url or next(started_last, DEFAULT_URL), key)
+    url = (options.url or next(started_last, DEFAULT_URL)).rstrip("/")
+    address = parse_gateway_url(url)
     model = options.model
     if not (model and options.print):
-        model = checker.choose_model(client, model)
+        # A proxy cannot reach this machine's loopback address.
+        proxies = ProxyHandler({} if is_loopback(address.hostname or "") else None)
+        model = _choose_model(client, model, url, _fetch_models(build_opener(proxies), url, key))
     if not model.isprintable() or model.startswith("-"):
         raise UsageError(
             f"the model name {model!r} cannot be passed to a client: configure an alias for it"
         )
     shown_key = HIDDEN_KEY if key and options.print else key or NO_KEY
-    address = GatewayAddress(checker.url, model, shown_key)
-    launched = build_launch(client, address, args, _get_client_folder(name, client))
+    gateway = GatewayAddress(url, model, shown_key)
+    launched = build_launch(client, gateway, args, _get_client_folder(name, client))
     if options.print:
         print(launched.shell_line)
         return 0
@@ -125,60 +129,48 @@ class _ModelList(Struct):
     models: list[_ListedModel]
 
 
-class _GatewayChecker:
-    """Asks a running gateway for its models."""
+def _choose_model(client: Client, model: str, url: str, listed: Mapping[str, int | None]) -> str:
+    """Return `model`, or the gateway's default model. Warn if its context is too small."""
+    if not (model or listed):
+        raise UsageError(
+            f"the gateway at {url} has no models: start a local model server or set a "
+            "provider's key before `toolspeak serve`, or name a model with --model"
+        )
+    model = model or next(iter(listed))
+    context = listed.get(model)
+    if context and context < client.prompt_tokens:
+        print(
+            f"toolspeak: {client.title} sends about {client.prompt_tokens} tokens in its first "
+            f"request, but {escape_for_terminal(model)} has a context of "
+            f"{context}: see docs/clients/README.md for models that fit",
+            file=sys.stderr,
+        )
+    return model
 
-    def __init__(self, url: str, key: str) -> None:
-        self.url = url.rstrip("/")
-        address = parse_gateway_url(self.url)
-        self._key = key
-        # A proxy cannot reach this machine's loopback address.
-        is_local = address.hostname in ("localhost", "127.0.0.1", "::1")
-        self._opener = build_opener(*([ProxyHandler({})] if is_local else []))
 
-    def choose_model(self, client: Client, model: str) -> str:
-        """Check that the gateway responds; return `model`, or its default model."""
-        models = self._fetch_models().models
-        listed = {one.slug: one.context_window for one in models}
-        if not (model or listed):
+def _fetch_models(opener: OpenerDirector, url: str, key: str) -> dict[str, int | None]:
+    """Return the models of a running gateway, with their contexts."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    path = f"{url}/v1/models"
+    request = Request(path, headers=headers)  # noqa: S310 - the scheme was checked
+    try:
+        with opener.open(request, timeout=_TIMEOUT) as response:
+            models = msgspec.json.decode(response.read(), type=_ModelList).models
+    except HTTPError as error:
+        if error.code == 401:
             raise UsageError(
-                f"the gateway at {self.url} has no models: start a local model server or set a "
-                "provider's key before `toolspeak serve`, or name a model with --model"
-            )
-        model = model or next(iter(listed))
-        context = listed.get(model)
-        if context and context < client.prompt_tokens:
-            print(
-                f"toolspeak: {client.title} sends about {client.prompt_tokens} tokens in its first "
-                f"request, but {escape_for_terminal(model)} has a context of "
-                f"{context}: see docs/clients/README.md for models that fit",
-                file=sys.stderr,
-            )
-        return model
-
-    def _fetch_models(self) -> _ModelList:
-        path = "/v1/models"
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        request = Request(self.url + path, headers=headers)  # noqa: S310 - the scheme was checked
-        try:
-            with self._opener.open(request, timeout=_TIMEOUT) as response:
-                return msgspec.json.decode(response.read(), type=_ModelList)
-        except HTTPError as error:
-            if error.code == 401:
-                raise UsageError(
-                    f"the gateway at {self.url} rejected the key: set --key or TOOLSPEAK_KEYS"
-                ) from None
-            raise UsageError(f"{self.url}{path} returned {error.code} {error.reason}") from None
-        except (OSError, HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            raise UsageError(
-                f"no gateway responds at {self.url} ({reason}): start one with `toolspeak serve` "
-                "in another terminal, or name its address with --url"
+                f"the gateway at {url} rejected the key: set --key or TOOLSPEAK_KEYS"
             ) from None
-        except msgspec.DecodeError:
-            raise UsageError(
-                f"the server at {self.url} is not a Toolspeak gateway: check --url"
-            ) from None
+        raise UsageError(f"{path} returned {error.code} {error.reason}") from None
+    except (OSError, HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        raise UsageError(
+            f"no gateway responds at {url} ({reason}): start one with `toolspeak serve` "
+            "in another terminal, or name its address with --url"
+        ) from None
+    except msgspec.DecodeError:
+        raise UsageError(f"the server at {url} is not a Toolspeak gateway: check --url") from None
+    return {one.slug: one.context_window for one in models}
 
 
 def _replace_process(client: Client, launched: LaunchCommand) -> int:

@@ -242,14 +242,12 @@ class _AgentResources:
     async def _open(self) -> None:
         async with AsyncExitStack() as stack:
             self.model = self._create_model()
-            stack.push_async_callback(self._close_model)
+            # The model may be replaced until then.
+            stack.push_async_callback(lambda: _close(self.model))
             for source in self._sources:
                 await source.open()
                 stack.push_async_callback(_close, source)
             self._stack = stack.pop_all()
-
-    async def _close_model(self) -> None:
-        await _close(self.model)
 
 
 async def _close(resource: Model | ToolSource) -> None:

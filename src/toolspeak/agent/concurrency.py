@@ -33,7 +33,8 @@ class EventChannel(Generic[Item]):
     async def stream(self, work: Coroutine[Any, Any, None]) -> AsyncGenerator[Item]:
         """Run `work` and yield the events that it sends. Its exception is raised here; it is
         cancelled when the consumer stops early."""
-        task = asyncio.create_task(self._run_to_end(work))
+        task = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self._queue.put_nowait(None))
         try:
             while (event := await self._queue.get()) is not None:
                 yield event
@@ -45,12 +46,6 @@ class EventChannel(Generic[Item]):
             await asyncio.wait([task])
             if not task.cancelled():
                 task.exception()
-
-    async def _run_to_end(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        finally:
-            self._queue.put_nowait(None)
 
 
 async def run_in_thread(function: Callable[..., Returned], *arguments: Any) -> Returned:

@@ -229,16 +229,16 @@ def assign_names(server: str, tools: Iterable[str]) -> dict[str, str]:
     A tool keeps its name where that is valid; names that would clash get a hash."""
     plain = {tool: f"{name_prefix(server)}__{_INVALID_CHARACTER.sub('_', tool)}" for tool in tools}
     counts = Counter(plain.values())
-    names = {tool: name for tool, name in plain.items() if _is_usable(name, tool, counts[name])}
+    names = {
+        tool: name
+        for tool, name in plain.items()
+        if len(name) <= MAX_NAME_LENGTH and (counts[name] == 1 or name.endswith(f"__{tool}"))
+    }
     taken = {*names.values()}
     for tool in sorted(plain.keys() - names.keys()):
         names[tool] = _add_hash(plain[tool], f"{server}\0{tool}", taken)
         taken.add(names[tool])
     return names
-
-
-def _is_usable(name: str, tool: str, count: int) -> bool:
-    return len(name) <= MAX_NAME_LENGTH and (count == 1 or name.endswith(f"__{tool}"))
 
 
 def _add_hash(name: str, key: str, taken: Container[str]) -> str:

@@ -18,7 +18,6 @@ import httptools
 
 from ..errors import ToolspeakError
 from .timers import Alarm, Ticker
-from .write_batching import Corked
 
 _MAX_HEADERS = 2**16
 _MAX_BUFFERED = 2**18
@@ -37,11 +36,12 @@ class Disconnected(HttpProblem):
     """The connection was closed before any byte of a response was received."""
 
 
-class Connection(Corked):
+class Connection(asyncio.Protocol):
     """A connection to a server, used for one request after the other."""
 
     def __init__(self, ticker: Ticker, on_lost: Callable[[Connection], None]) -> None:
-        super().__init__(ticker)
+        self._ticker = ticker
+        self._transport: Any = None
         self._on_lost = on_lost
         self._loop = ticker.loop
         self._waiter: asyncio.Future[None] | None = None
@@ -96,7 +96,7 @@ class Connection(Corked):
         try:
             if not self.is_open:
                 raise Disconnected(_NO_RESPONSE)
-            self.write(data)
+            self._transport.write(data)
             while not self._has_head:
                 if self._problem:
                     raise self._problem
@@ -123,16 +123,16 @@ class Connection(Corked):
 
     def set_idle(self) -> None:
         """Stop the timeout: no request is running."""
-        self.ticker.unset(self._alarm)
+        self._ticker.unset(self._alarm)
 
     def close(self) -> None:
         """Close the connection at once, also during a request."""
         self.set_idle()
-        self.drop()
+        self._abort()
 
     async def with_tls(self, context: ssl.SSLContext, host: str) -> Connection:
         """Return a connection with TLS to the server at the other end of a tunnel."""
-        inner = Connection(self.ticker, self._on_lost)
+        inner = Connection(self._ticker, self._on_lost)
         safe = await self._loop.start_tls(self._transport, inner, context, server_hostname=host)
         assert safe
         inner.connection_made(safe)
@@ -142,7 +142,7 @@ class Connection(Corked):
     def wait(self, deadline: float) -> asyncio.Future[None]:
         """Return a future that is done when something was received; it fails at the deadline."""
         self._alarm.at = deadline
-        self.ticker.set(self._alarm)
+        self._ticker.set(self._alarm)
         self._waiter = self._loop.create_future()
         return self._waiter
 
@@ -156,18 +156,25 @@ class Connection(Corked):
         if self._waiter and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def _abort(self) -> None:
+        if self._transport:
+            self._transport.abort()
+
     def _fail(self, problem: HttpProblem) -> None:
         self._problem = self._problem or problem
         self._wake()
-        self.drop()
+        self._abort()
 
     # Called by the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         if not self._has_request or self.is_complete:
             # Data without a request: the next response could not be told from it.
             self._keeps_alive = False
-            self.drop()
+            self._abort()
             return
         self._has_data = True
         if not self._has_head:

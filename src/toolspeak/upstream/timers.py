@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable
 from time import perf_counter
 
-from .write_batching import Outbox
-
 EVERY = 0.1
 """The interval of the checks, in seconds: an alarm rings at most this late."""
 
@@ -33,8 +31,6 @@ class Ticker:
         self._alarms: set[Alarm] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._next: asyncio.TimerHandle | None = None
-        self.outbox = Outbox(self)
-        """Collects writes until the end of an iteration of the event loop."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:

@@ -59,9 +59,14 @@ def escape_for_terminal(text: str) -> str:
     )
 
 
-def encode_json(value: Any) -> str:
-    """Encode as compact JSON text."""
+def encode_json(value: Any) -> bytes:
+    """Return a value as compact JSON."""
     try:
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"))
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def format_json(value: Any) -> str:
+    """Return a value as compact JSON text."""
+    return encode_json(value).decode()

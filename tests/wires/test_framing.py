@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolspeak import WireError
+from toolspeak._util import encode_json
 from toolspeak.wires.framing import (
     Frame,
     Framing,
@@ -16,7 +17,6 @@ from toolspeak.wires.framing import (
     JsonLines,
     ServerSentEvents,
     decode_json,
-    encode_json,
     encode_sse,
 )
 

@@ -902,7 +902,7 @@ def test_text_with_fields_of_the_message_ends_it() -> None:
 
 
 def decode_frames(*frames: Json, names: ToolNames | None = None) -> list[Event]:
-    decoder = WIRE.reply_decoder(
+    decoder = WIRE.frame_decoder(
         CallAssembler(names or ToolNames((), OPENAI_NAMES), count_ids(), incremental=True)
     )
     emitted = [event for frame in frames for event in decoder.feed(frame)]

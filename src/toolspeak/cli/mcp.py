@@ -99,7 +99,7 @@ def _protect(app: AsgiApp, config: Config) -> AsgiApp:
 
 
 async def _send_refusal(refused: Refused, send: AsgiSend) -> None:
-    body = encode_json({"error": {"message": refused.failure.message}}).encode()
+    body = encode_json({"error": {"message": refused.failure.message}})
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     headers |= refused.headers
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]

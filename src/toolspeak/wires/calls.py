@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from .._util import encode_json
+from .._util import format_json
 from ..calls.drafts import CallDraft, decode_arguments
 from ..errors import WireError
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event
@@ -86,7 +86,7 @@ class CallHistory:
         decoded, problem, repairs = decode_arguments(CallDraft(name, arguments))
         if decoded is None:
             self.notes.append(Note("undecodable-arguments", problem, path))
-        if isinstance(arguments, str) and (decoded is None or encode_json(decoded) != arguments):
+        if isinstance(arguments, str) and (decoded is None or format_json(decoded) != arguments):
             extra[ARGUMENTS_TEXT] = arguments
         message = f"Repaired in an earlier call to {name!r}."
         self.notes.extend(Note(f"repaired-{repair}", message, path) for repair in repairs)
@@ -172,7 +172,7 @@ class _OpenCall(Struct, eq=False):
         text = "".join(self.pieces)
         given = text if self.whole_arguments is None else self.whole_arguments
         if self.freeform and not self.unwraps:
-            return {"input": given if isinstance(given, str) else encode_json(given)}, "", ()
+            return {"input": given if isinstance(given, str) else format_json(given)}, "", ()
         arguments, problem, repairs = decode_arguments(CallDraft(self.name, given))
         if arguments is None or not self.unwraps:
             return arguments, problem, repairs
@@ -297,7 +297,7 @@ class CallAssembler:
             yield from self.reject(call, error.problem, error.path)
 
     def reject(self, call: Any, problem: str, path: str = "$") -> Iterator[Event]:
-        raw = encode_json(call)
+        raw = format_json(call)
         yield from self.emit(CallRejected(Rejection(raw, "malformed", problem, path)))
         yield from self.emit(Note("malformed", problem, raw[:_MAX_NOTE]))
 
@@ -368,7 +368,7 @@ class CallAssembler:
     def _end_events(self, call: _OpenCall) -> list[Event]:
         arguments, problem, repairs = call.decode()
         text = "".join(call.pieces)
-        raw = text or ("" if call.whole_arguments is None else encode_json(call.whole_arguments))
+        raw = text or ("" if call.whole_arguments is None else format_json(call.whole_arguments))
         if arguments is None or call.is_cut:
             code = "truncated" if call.is_cut else "undecodable-arguments"
             problem = problem or NOTES[code]

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from .._util import encode_json
 from ..errors import WireError
 
 _STRUCTURE = re.compile(r'["\\{}]')
@@ -251,14 +252,6 @@ def decode_json(data: bytes | str) -> Any:
         raise WireError(f"not valid JSON: {error}") from None
     except RecursionError:
         raise WireError("the JSON is nested too deeply") from None
-
-
-def encode_json(value: Any) -> bytes:
-    """Return a value as compact JSON."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def encode_line(value: Any) -> bytes:

@@ -1,8 +1,9 @@
 """A wire: the code for one API. It decodes and encodes its requests and replies.
 
     decode_request   a client's body      -> Request   encode_request   Request -> EncodedRequest
-    reply_decoder    an upstream's frames -> events    stream_encoder   events  -> bytes
+    frame_decoder    an upstream's frames -> events    stream_encoder   events  -> bytes
 
+`StreamDecoder` splits an upstream's bytes into frames and feeds them to the frame decoder.
 A wire is pure: it reads no clock and opens no connection.
 """
 
@@ -58,8 +59,8 @@ class Envelope(Struct, frozen=True):
     """Seconds since 1970."""
 
 
-class ReplyDecoder:
-    """Base of the APIs' reply decoders: frames to events. A whole reply is a single frame."""
+class FrameDecoder:
+    """Base of the APIs' frame decoders. A whole reply is a single frame."""
 
     stop_reasons: ClassVar[Mapping[str, StopReason]] = {}
     """By the API's own names."""
@@ -109,7 +110,7 @@ class Wire(Struct, frozen=True, kw_only=True):
     name: str
     decode_request: Callable[..., Request]
     request_encoder: Callable[[Request], RequestEncoder]
-    reply_decoder: Callable[[CallAssembler], ReplyDecoder]
+    frame_decoder: Callable[[CallAssembler], FrameDecoder]
     stream_encoder: Callable[[Envelope], StreamEncoder]
     encode_reply: Callable[[Reply, Envelope], Json]
     encode_failure: Callable[[Failure], Json]
@@ -126,7 +127,7 @@ class Wire(Struct, frozen=True, kw_only=True):
     """Fields of the reply to an empty request, which loads the model; None where an empty request
     is an error."""
     parse_reply_body: Callable[[bytes], Any] = decode_json
-    """Parse the body of a whole reply into what the reply decoder takes."""
+    """Parse the body of a whole reply into what the frame decoder takes."""
     read_text_chunk: Callable[[bytes], str | None] | None = None
     """Return the text of a frame that holds nothing else; None for any other frame. A fast path
     for most of a stream, once a reply has started."""
@@ -236,7 +237,7 @@ class StreamDecoder:
         """The frames that the client gets unchanged."""
         self._new_framing = framing or wire.framing
         self._calls = CallAssembler(names, new_id, incremental=arguments == "incremental")
-        self._decoder = wire.reply_decoder(self._calls)
+        self._decoder = wire.frame_decoder(self._calls)
         self._has_failed = False
         self._has_content = False
         self.frame_count = 0

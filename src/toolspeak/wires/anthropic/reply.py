@@ -40,7 +40,7 @@ from ..encoding import omit_none
 from ..errors import ERROR_TYPES, UNKNOWN_STATUS, decode_failure
 from ..fields import Fields, Json
 from ..framing import decode_json, encode_sse
-from ..wire import Envelope, ReplyDecoder
+from ..wire import Envelope, FrameDecoder
 from .request import NAME, REDACTED, encode_call, encode_reasoning
 
 _STOP_FIELDS = ("stop_reason", "stop_sequence")
@@ -67,7 +67,7 @@ _ERROR_TYPES = ERROR_TYPES | {
 }
 
 
-class AnthropicReplyDecoder(ReplyDecoder):
+class AnthropicFrameDecoder(FrameDecoder):
     stop_reasons = _STOP_REASONS
 
     def __init__(self, calls: CallAssembler) -> None:

@@ -36,7 +36,7 @@ from ..encoding import mark_private, omit_none, unmark_private
 from ..errors import classify_failure
 from ..fields import PRIVATE, Json
 from ..framing import encode_line
-from ..wire import Envelope, ReplyDecoder
+from ..wire import Envelope, FrameDecoder
 from .parts import (
     NAME,
     CamelCaseFields,
@@ -100,7 +100,7 @@ _PARTIAL_CALL_FIELDS = ("partialArgs", "partial_args", "willContinue", "will_con
 _COUNTS = ("prompt", "toolUsePrompt", "candidates", "thoughts", "cachedContent", "total")
 
 
-class GeminiReplyDecoder(ReplyDecoder):
+class GeminiFrameDecoder(FrameDecoder):
     stop_reasons = _STOP_REASONS
 
     def __init__(self, calls: CallAssembler) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from msgspec import structs
 
-from ..._util import encode_json
+from ..._util import format_json
 from ...calls.schema import to_json_schema
 from ...errors import WireError
 from ...types import (
@@ -247,13 +247,13 @@ def _decode_response(response: Any) -> tuple[str, bool]:
     if isinstance(response, str):
         return response, False
     if not isinstance(response, dict):
-        return ("" if response is None else encode_json(response)), False
+        return ("" if response is None else format_json(response)), False
     is_error = bool(response.get("error"))
     if len(response) == 1:
         [(key, value)] = response.items()
         if isinstance(value, str) and (key in _TEXT_KEYS or is_error):
             return value, is_error
-    return encode_json(response), is_error
+    return format_json(response), is_error
 
 
 def _encode_response(text: str, is_error: bool) -> Json:

@@ -17,7 +17,7 @@ from ..encoding import mark_private, omit_none, unmark_private
 from ..errors import UNKNOWN_STATUS, decode_failure
 from ..fields import PRIVATE, Fields, Json
 from ..framing import encode_line
-from ..wire import Envelope, ReplyDecoder
+from ..wire import Envelope, FrameDecoder
 from .request import IS_GENERATE, NAME, decode_call, decode_image, encode_call
 
 _STATISTICS = frozenset(
@@ -34,7 +34,7 @@ _STATISTICS = frozenset(
 _STOP_REASONS: dict[str, StopReason] = {"stop": "stop", "length": "length"}
 
 
-class OllamaReplyDecoder(ReplyDecoder):
+class OllamaFrameDecoder(FrameDecoder):
     stop_reasons = _STOP_REASONS
 
     def feed(self, frame: Any) -> Iterator[Event]:

@@ -36,7 +36,7 @@ from ..errors import UNKNOWN_STATUS, decode_failure
 from ..fields import Fields, Json, nest
 from ..framing import decode_json, encode_line, encode_sse
 from ..openai import decode_part, encode_failure
-from ..wire import Envelope, ReplyDecoder
+from ..wire import Envelope, FrameDecoder
 from .request import NAME, REASONING_FIELDS, decode_reasoning, encode_reasoning
 
 _STOP_REASONS: dict[str, StopReason] = {
@@ -203,7 +203,7 @@ class _CallSlot(Struct, eq=False):
     is_named: bool = False
 
 
-class ChatReplyDecoder(ReplyDecoder):
+class ChatFrameDecoder(FrameDecoder):
     stop_reasons = _STOP_REASONS
 
     def __init__(self, calls: CallAssembler) -> None:

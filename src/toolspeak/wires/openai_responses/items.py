@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..._util import encode_json
+from ..._util import format_json
 from ...errors import WireError
 from ...events import ITEM_ID
 from ...types import (
@@ -398,7 +398,7 @@ def encode_call_input(call: ToolCall) -> str:
     value = call.arguments.get("input")
     if not call.freeform or isinstance(value, str):
         return call.input
-    return "" if value is None else encode_json(value)
+    return "" if value is None else format_json(value)
 
 
 def encode_image_item(image: Image) -> Json:

@@ -18,11 +18,11 @@ from ..notes import NOTES
 from ..types import Note, Rejection, StopReason, ToolCall
 from .encoding import ToolNames
 from .fields import ARGUMENTS_TEXT, PRIVATE, Json
-from .framing import BraceCounter
 
 ORIGINAL_ID = f"{PRIVATE}id"
 """In the `extra` of a call or result: the id that it came with, if it was replaced; "" for none."""
 _ANY_NAME = ("", "")
+_STRUCTURE = re.compile(r'["\\{}]')
 _MAX_NOTE = 1000
 TRUNCATING_REASONS: frozenset[StopReason] = frozenset({"length", "filter", "error"})
 """Stop reasons that cut a reply off in the middle."""
@@ -138,6 +138,38 @@ def _name_keys(name: str) -> list[tuple[str, str]]:
 # Replies.
 
 
+class _BraceCounter:
+    """Counts the braces of JSON as it arrives, except for those inside strings."""
+
+    __slots__ = ("_depth", "_in_string", "_is_escaped", "is_closed")
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        """An object was opened and closed again."""
+        self._depth = 0
+        self._in_string = self._is_escaped = False
+
+    def read(self, text: str) -> None:
+        skipped = 0 if self._is_escaped else -1
+        for match in _STRUCTURE.finditer(text):
+            at, mark = match.start(), match[0]
+            if at == skipped:
+                continue
+            if mark == "\\":
+                skipped = at + 1 if self._in_string else -1
+            elif mark == '"':
+                self._in_string = not self._in_string
+            elif self._in_string:
+                continue
+            elif mark == "{":
+                self._depth += 1
+                self.is_closed = False
+            elif self._depth:
+                self._depth -= 1
+                self.is_closed = not self._depth
+        self._is_escaped = skipped == len(text)
+
+
 class _OpenCall(Struct, eq=False):
     """A call that has not ended."""
 
@@ -155,12 +187,12 @@ class _OpenCall(Struct, eq=False):
     """Arguments that came whole."""
     has_ended: bool = False
     is_cut: bool = False
-    braces: BraceCounter | None = None
+    braces: _BraceCounter | None = None
     """None for a call that comes whole."""
 
     def add(self, piece: str) -> None:
         self.pieces.append(piece)
-        self.braces = self.braces or BraceCounter()
+        self.braces = self.braces or _BraceCounter()
         self.braces.read(piece)
 
     def is_whole(self) -> bool:

@@ -226,7 +226,6 @@ class StreamDecoder:
         names: ToolNames = NO_TOOL_NAMES,
         *,
         arguments: Literal["validated", "incremental"] = "validated",
-        framing: Callable[[], Framing] | None = None,
         new_id: Callable[[], str] = new_call_id,
         can_forward: Callable[[Any], bool] | None = None,
     ) -> None:
@@ -235,7 +234,6 @@ class StreamDecoder:
         self._read_text_chunk = None if can_forward else wire.read_text_chunk
         self.forwarded: list[bytes] = []
         """The frames that the client gets unchanged."""
-        self._new_framing = framing or wire.framing
         self._calls = CallAssembler(names, new_id, incremental=arguments == "incremental")
         self._decoder = wire.frame_decoder(self._calls)
         self._has_failed = False
@@ -249,7 +247,7 @@ class StreamDecoder:
     @cached_property
     def _framing(self) -> Framing:
         # A whole reply needs none.
-        return self._new_framing()
+        return self._wire.framing()
 
     @property
     def is_in_call(self) -> bool:

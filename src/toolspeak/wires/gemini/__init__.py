@@ -5,9 +5,6 @@
 data: {"candidates": [{"content": {"parts": [{"functionCall": {"name": "f", "args": {}}}]}}]}
 """
 
-from collections.abc import Callable
-
-from ..framing import Framing, JsonArray, ServerSentEvents
 from ..wire import Wire
 from . import reply, request
 from .reply import GeminiStreamEncoder
@@ -26,10 +23,4 @@ WIRE = Wire(
     has_system_field=True,
 )
 
-
-def select_framing(content_type: str) -> Callable[[], Framing]:
-    """The framing of a stream, which is one JSON array unless `alt=sse` was asked for."""
-    return JsonArray if "json" in content_type else ServerSentEvents
-
-
-__all__ = ["WIRE", "GeminiStreamEncoder", "select_framing"]
+__all__ = ["WIRE", "GeminiStreamEncoder"]

@@ -46,6 +46,8 @@ class NameRule(Struct, frozen=True):
     max_length: int
     first: str = ""
     """The characters that a name may begin with, if not all of them."""
+    has_namespaces: bool = False
+    """The API has a field for namespaces beside the names."""
 
     def allows(self, name: str) -> bool:
         first = f"(?=[{self.first}])" if self.first else ""
@@ -64,12 +66,8 @@ class ToolNames:
     different.
     """
 
-    def __init__(
-        self, tools: Iterable[Tool], rule: NameRule, *, keeps_namespaces: bool = False
-    ) -> None:
+    def __init__(self, tools: Iterable[Tool], rule: NameRule) -> None:
         self._rule = rule
-        self._keeps_namespaces = keeps_namespaces
-        """The API has a field for namespaces beside the names."""
         self._wire_names: dict[tuple[str | None, str], str] = {}
         self._tools: dict[tuple[str | None, str], Tool] = {}
         declared = list(tools)
@@ -105,7 +103,7 @@ class ToolNames:
         )
 
     def _namespace_field(self, namespace: str | None) -> str | None:
-        return namespace if self._keeps_namespaces else None
+        return namespace if self._rule.has_namespaces else None
 
     def _make_valid(self, namespace: str | None, name: str) -> str:
         rule = self._rule
@@ -128,13 +126,9 @@ NO_TOOL_NAMES = ToolNames((), ANY_NAME)
 
 
 @cache
-def build_name_mapper(
-    rule: NameRule, *, keeps_namespaces: bool = False
-) -> Callable[[tuple[Tool, ...]], ToolNames]:
+def build_name_mapper(rule: NameRule) -> Callable[[tuple[Tool, ...]], ToolNames]:
     """Return a cached function that maps the names of tools by a rule."""
-    return memoize_by_identity(
-        lambda tools: ToolNames(tools, rule, keeps_namespaces=keeps_namespaces)
-    )
+    return memoize_by_identity(lambda tools: ToolNames(tools, rule))
 
 
 # Requests.
@@ -205,16 +199,12 @@ class RequestEncoder:
 
     wire: ClassVar[str]
     name_rule: ClassVar[NameRule]
-    keeps_namespaces: ClassVar[bool] = False
-    """The API has a field for namespaces beside the names."""
 
-    def __init__(self, request: Request, name_rule: NameRule | None = None) -> None:
+    def __init__(self, request: Request) -> None:
         self.request = request
         self.losses = LossLog(self.wire, request.wire)
         self.is_same_wire = self.losses.is_same_wire
-        rule = name_rule or self.name_rule
-        map_names = build_name_mapper(rule, keeps_namespaces=self.keeps_namespaces)
-        self.names = map_names(request.tools or ())
+        self.names = build_name_mapper(self.name_rule)(request.tools or ())
         self.extra = dict(self.losses.carry(request.extra, "$"))
         """Fields that only this API has; encoders take out those that they encode."""
 

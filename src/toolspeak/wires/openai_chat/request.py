@@ -493,7 +493,7 @@ def _decode_settings(fields: Fields, extra: Json) -> Json:
 @memoize_by_identity
 def _encode_own_tools(tools: tuple[Tool, ...]) -> list[Json]:
     """Encode tools that came through this very API; nothing of them is lost."""
-    names = build_name_mapper(OPENAI_NAMES, keeps_namespaces=False)(tools)
+    names = build_name_mapper(OPENAI_NAMES)(tools)
     losses = LossLog(NAME, NAME)
     return [_encode_tool(tool, names.to_wire(tool.name, tool.namespace), losses) for tool in tools]
 

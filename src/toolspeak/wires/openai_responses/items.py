@@ -41,7 +41,7 @@ from ..content import (
     encode_media_url,
     is_refusal,
 )
-from ..encoding import NameRule, omit_none, public_fields
+from ..encoding import OPENAI_NAMES, omit_none, public_fields
 from ..fields import ARGUMENTS_TEXT, PRIVATE, Fields, Json
 from ..openai import OpenAIRequestEncoder, decode_part
 
@@ -213,12 +213,12 @@ class InputEncoder(OpenAIRequestEncoder):
     """Encodes messages as items."""
 
     wire = NAME
-    keeps_namespaces = True
+    name_rule = replace(OPENAI_NAMES, has_namespaces=True)
     max_id = 64
     has_file_urls = True
 
-    def __init__(self, request: Request, name_rule: NameRule | None = None) -> None:
-        super().__init__(request, name_rule)
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
         self._freeform_calls: set[str] = set()
         """Ids of calls whose results have another type."""
 

@@ -283,9 +283,15 @@ class ResponsesStreamEncoder:
             yield from self._close_item()
 
 
+class _RepeatedRequest(ResponsesRequestEncoder):
+    """A request with the tool names of its client."""
+
+    name_rule = replace(ANY_NAME, has_namespaces=True)
+
+
 def _repeat_request(request: Request, extra: Json) -> Json:
     """Return the fields of the request that a response repeats."""
-    fields = ResponsesRequestEncoder(request, ANY_NAME).encode_settings()
+    fields = _RepeatedRequest(request).encode_settings()
     first = request.messages[0] if request.messages else None
     if first is not None and first.extra.get(INSTRUCTIONS):
         texts = [part.text for part in first.parts if isinstance(part, Text)]

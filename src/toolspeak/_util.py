@@ -21,7 +21,7 @@ def memoize_by_identity(function: Callable[[Argument], Result]) -> Callable[[Arg
     """Cache a function by the identity of its argument, which is cheaper than comparing values.
 
     An agent sends the same tools with each request, and the wires decode the same JSON to the same
-    tools (`wires/fields.py`). Results are shared: nobody may change them.
+    tools (`wires/content.py`). Results are shared: nobody may change them.
     """
     cache: dict[int, tuple[Argument, Result]] = {}
 

@@ -16,12 +16,7 @@ from msgspec import Struct, structs
 
 from ...errors import ToolspeakError
 from ...types import Reply, ToolCall
-from ...upstream.record import (
-    CaptureBudget,
-    RequestRecord,
-    memory_size,
-    summarize_user_text,
-)
+from ...upstream.record import CaptureBudget, RequestRecord, memory_size, summarize_user_text
 from ...wires import get_wire
 from ...wires.framing import decode_json
 

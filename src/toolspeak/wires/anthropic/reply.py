@@ -24,17 +24,7 @@ from ...events import (
     Started,
     TextDelta,
 )
-from ...types import (
-    Failure,
-    Other,
-    Part,
-    Reasoning,
-    Reply,
-    StopReason,
-    Text,
-    ToolCall,
-    Usage,
-)
+from ...types import Failure, Other, Part, Reasoning, Reply, StopReason, Text, ToolCall, Usage
 from ..calls import CallAssembler
 from ..encoding import omit_none
 from ..errors import ERROR_TYPES, UNKNOWN_STATUS, decode_failure

@@ -39,7 +39,14 @@ from ...types import (
     ToolResult,
 )
 from ..calls import ORIGINAL_ID, CallHistory
-from ..content import as_result_content, part_type, render_document, split_result_messages
+from ..content import (
+    as_result_content,
+    decode_tool,
+    decode_tools,
+    part_type,
+    render_document,
+    split_result_messages,
+)
 from ..encoding import (
     EncodedRequest,
     LocatedMessage,
@@ -50,7 +57,6 @@ from ..encoding import (
     omit_none,
 )
 from ..fields import HOSTED_TOOLS, PRIVATE, Json, json_type, nest
-from ..tools import decode_tool, decode_tools
 from .parts import (
     NAME,
     PLACEHOLDERS,

@@ -32,6 +32,8 @@ from ..calls import CallHistory
 from ..content import (
     REFUSAL,
     as_plain_text,
+    decode_tool,
+    decode_tools,
     encode_media_url,
     is_refusal,
     merge_assistant_messages,
@@ -58,7 +60,6 @@ from ..openai import (
     list_chosen_tools,
     take_metadata,
 )
-from ..tools import decode_tool, decode_tools
 
 NAME = "openai_chat"
 _SAMPLING = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...types import Message, Note, Request, ResponseFormat, Thinking, Tool, ToolChoice
-from ..content import as_plain_text, take_response_format
+from ..content import as_plain_text, decode_tool, decode_tools, take_response_format
 from ..encoding import EFFORTS, EncodedRequest, as_object_schema, choose_effort, omit_none
 from ..fields import HOSTED_TOOLS, PRIVATE, Fields, Json, nest
 from ..openai import (
@@ -22,7 +22,6 @@ from ..openai import (
     list_chosen_tools,
     take_metadata,
 )
-from ..tools import decode_tool, decode_tools
 from .items import INSTRUCTIONS, NAME, InputEncoder, decode_input
 
 _SAMPLING = ("temperature", "top_p")

@@ -30,7 +30,6 @@ API_NAMES = {
 """The names of the APIs in notes and docs."""
 LocatedMessage = tuple[Message, str]
 """A message and its path in the request."""
-_MAX_USER_ID = 64
 _CONNECTION_FIELDS = frozenset({"stream_options"})
 """Fields about the connection: another API loses nothing without them."""
 
@@ -244,13 +243,6 @@ class RequestEncoder:
         names = self.request.tool_choice.names
         return [self.names.to_wire(name, namespaces.get(name)) for name in names]
 
-    def encode_chosen_tools(self, freeform_type: str = "custom") -> list[tuple[str, str]]:
-        """Return the type and name of each tool that the tool choice names, for OpenAI's APIs."""
-        freeform = {tool.name for tool in self.request.tools or () if tool.freeform}
-        names = self.request.tool_choice.names
-        types = [freeform_type if name in freeform else "function" for name in names]
-        return list(zip(types, self.encode_choice_names(), strict=True))
-
     def select_allowed_tools(self) -> tuple[Tool, ...]:
         """Return the tools that may be called, for an API that cannot choose among more."""
         tools, names = self.request.tools or (), self.request.tool_choice.names
@@ -276,16 +268,6 @@ class RequestEncoder:
         for key in self.request.metadata:
             if key not in supported:
                 self.losses.drop(f"`metadata.{key}`", f"$.metadata.{key}")
-
-    def encode_user_id(self) -> str | None:
-        """Return the user's id; a long one as a hash, since many servers limit its length."""
-        user = self.request.metadata.get("user_id")
-        if not isinstance(user, str) or not user:
-            return None
-        if self.is_same_wire or len(user) <= _MAX_USER_ID:
-            return user
-        self.losses.change("The user id is too long; its hash is sent.", "$.metadata.user_id")
-        return hashlib.blake2b(user.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 def omit_none(**fields: Any) -> Json:

@@ -46,10 +46,10 @@ from toolspeak import (
     fold,
 )
 from toolspeak.errors import WireError
-from toolspeak.wires import WIRES
-from toolspeak.wires.gemini import WIRE, GeminiStreamEncoder
-from toolspeak.wires.wire import Envelope, StreamDecoder
+from toolspeak.wires import WIRES, Envelope, StreamDecoder
+from toolspeak.wires.gemini import GeminiStreamEncoder
 
+WIRE = WIRES["gemini"]
 SKIP = "skip_thought_signature_validator"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 OSLO = ToolCall(id="c1", name="get_weather", arguments={"city": "Oslo"})

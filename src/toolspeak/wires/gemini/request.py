@@ -586,7 +586,7 @@ class GeminiRequestEncoder(RequestEncoder):
 
 
 def _is_text(part: Part) -> bool:
-    """Tell whether a part of a result is nothing but text."""
+    """Return True if a part of a result is nothing but text."""
     match part:
         case Image() | Other():
             return False

@@ -274,7 +274,7 @@ def omit_none(**fields: Any) -> Json:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-# Tools and ids.
+# Tools.
 
 
 def convert_freeform_tool(tool: Tool, losses: LossLog, path: str) -> Tool:
@@ -294,13 +294,6 @@ def convert_freeform_tool(tool: Tool, losses: LossLog, path: str) -> Tool:
 def as_object_schema(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the parameters for an API that requires an object schema."""
     return parameters or {"type": "object", "properties": {}}
-
-
-def shorten_id(identity: str, max_length: int) -> str:
-    """Return an id within the API's limit; a call and its result get the same one."""
-    if len(identity) <= max_length:
-        return identity
-    return f"{identity[: max_length - 7]}_{short_hash(identity)}"
 
 
 def short_hash(text: str) -> str:

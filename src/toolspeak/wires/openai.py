@@ -23,7 +23,7 @@ from .content import (
     render_document,
     split_data_url,
 )
-from .encoding import OPENAI_NAMES, RequestEncoder, omit_none, shorten_id
+from .encoding import OPENAI_NAMES, RequestEncoder, omit_none, short_hash
 from .errors import ERROR_TYPES
 from .fields import Fields, Json, nest
 
@@ -104,7 +104,10 @@ class OpenAIRequestEncoder(RequestEncoder):
     """An object has its fields in another one, which is named like its type."""
 
     def encode_id(self, identity: str) -> str:
-        return identity if self.is_same_wire else shorten_id(identity, self.max_id)
+        """Return an id within the API's limit; a call and its result get the same one."""
+        if self.is_same_wire or len(identity) <= self.max_id:
+            return identity
+        return f"{identity[: self.max_id - 7]}_{short_hash(identity)}"
 
     def encode_content(self, parts: Sequence[Part], path: str) -> str | list[Json]:
         """Encode parts as a string if they are one plain text, else as a list without empty

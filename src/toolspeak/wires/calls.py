@@ -232,7 +232,7 @@ class CallAssembler:
         self._open: dict[Hashable, _OpenCall] = {}
         self._held_back: list[Event] = []
         self._count = 0
-        self.completed_count = 0
+        self._completed_count = 0
         """Calls that ended with valid arguments."""
 
     @property
@@ -352,7 +352,7 @@ class CallAssembler:
 
     def adjust_stop_reason(self, reason: StopReason) -> StopReason:
         """Return "calls" where the reply has calls, which few APIs report reliably."""
-        if self.completed_count:
+        if self._completed_count:
             return "calls" if reason == "stop" else reason
         return "stop" if reason == "calls" else reason
 
@@ -424,6 +424,6 @@ class CallAssembler:
         if not self._incremental or call.unwraps:
             is_object = not repairs and (call.freeform or text.lstrip()[:1] == "{")
             events.append(ArgumentsDelta(call.index, text if is_object else assembled.input))
-        self.completed_count += 1
+        self._completed_count += 1
         events.append(CallEnd(call.index, assembled))
         return events

@@ -1,4 +1,4 @@
-"""Request encoding that the APIs share: tool names, a log of losses, ids and settings.
+"""Request encoding that the APIs share: tool names, a log of losses, and settings.
 
 Names that an API does not allow are replaced, and mapped back in the reply:
 

@@ -138,9 +138,6 @@ class OpenAIRequestEncoder(RequestEncoder):
     def encode_image(self, image: Image, extra: Json) -> Json:
         raise NotImplementedError
 
-    def encode_file(self, file: Json, extra: Json) -> Json:
-        raise NotImplementedError
-
     def _encode_document(self, part: Document, path: str) -> Json:
         extra = dict(self.losses.carry(part.extra, path))
         kind, _, subtype = part.media_type.partition("/")
@@ -158,10 +155,12 @@ class OpenAIRequestEncoder(RequestEncoder):
             return self.encode_text(Text(render_document(part)), path)
         data = encode_media_url(part) if part.data is not None else None
         file = omit_none(filename=part.title or None, file_data=data, file_url=part.url)
-        return self.encode_file(file, extra)
+        if self.is_nested:
+            return {"type": "file", "file": file | extra.pop("file", {}), **extra}
+        return {"type": "input_file", **file, **extra}
 
     def wrap(self, kind: str, fields: Json) -> Json:
-        """Return the object of this type with these fields."""
+        """Return an object of this type with these fields."""
         return {"type": kind, kind: fields} if self.is_nested else {"type": kind, **fields}
 
     def encode_tool_choice(self) -> Any:

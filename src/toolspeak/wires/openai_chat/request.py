@@ -201,9 +201,6 @@ class ChatRequestEncoder(OpenAIRequestEncoder):
         inner |= extra.pop("image_url", {})
         return {"type": "image_url", "image_url": inner, **extra}
 
-    def encode_file(self, file: Json, extra: Json) -> Json:
-        return {"type": "file", "file": file | extra.pop("file", {}), **extra}
-
     def _encode_call(self, call: ToolCall, path: str) -> Json:
         name = self.names.to_wire(call.name, call.namespace)
         extra = dict(self.losses.carry(call.extra, path))

@@ -318,9 +318,6 @@ class InputEncoder(OpenAIRequestEncoder):
         url, detail = encode_media_url(image), image.detail or "auto"
         return {**extra, "type": "input_image", "image_url": url, "detail": detail}
 
-    def encode_file(self, file: Json, extra: Json) -> Json:
-        return {"type": "input_file", **file, **extra}
-
 
 def _encode_extra(extra: Json) -> Json:
     """Return the fields of an item that its `extra` holds."""

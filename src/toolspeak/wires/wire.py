@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
@@ -96,12 +96,30 @@ class FrameDecoder:
         return self.stop_reasons.get(self._raw_stop or "", "stop")
 
 
-class StreamEncoder(Protocol):
-    """Encodes events as the bytes of a stream."""
+class StreamEncoder:
+    """Base of the APIs' encoders of replies, as streams or whole."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        self.envelope = envelope
+        self.is_same_wire = False
+        """The reply came through this very API."""
 
     def feed(self, event: Event) -> bytes:
         """Return the bytes to send; none for some events."""
-        ...
+        raise NotImplementedError
+
+    def encode_whole(self, reply: Reply) -> Json:
+        raise NotImplementedError
+
+    def carry(self, extra: Json | None) -> Json:
+        """Return `extra` if it belongs to this API, otherwise {}."""
+        return (extra or {}) if self.is_same_wire else {}
+
+    def find_own_stop_reason(self, finish: Finish, known: Mapping[str, StopReason]) -> str:
+        """Return the stop reason of an upstream with this API if it is still true, otherwise ""."""
+        expected = "stop" if finish.stop_reason in ("calls", None) else finish.stop_reason
+        raw = finish.raw_stop_reason if self.is_same_wire else None
+        return raw if raw and known.get(raw, "stop") == expected else ""
 
 
 class Wire(Struct, frozen=True, kw_only=True):
@@ -112,7 +130,6 @@ class Wire(Struct, frozen=True, kw_only=True):
     request_encoder: Callable[[Request], RequestEncoder]
     frame_decoder: Callable[[CallAssembler], FrameDecoder]
     stream_encoder: Callable[[Envelope], StreamEncoder]
-    encode_reply: Callable[[Reply, Envelope], Json]
     encode_failure: Callable[[Failure], Json]
     decode_failure: Callable[[int, Any], Failure] = decode_failure
     framing: Callable[[], Framing] = ServerSentEvents
@@ -153,6 +170,9 @@ class Wire(Struct, frozen=True, kw_only=True):
 
     def encode_request(self, request: Request) -> EncodedRequest:
         return self.request_encoder(request).encode()
+
+    def encode_reply(self, reply: Reply, envelope: Envelope) -> Json:
+        return self.stream_encoder(envelope).encode_whole(reply)
 
     def auth_headers(self, key: str) -> dict[str, str]:
         if not key:

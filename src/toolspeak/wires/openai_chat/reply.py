@@ -404,7 +404,6 @@ class ChatStreamEncoder(StreamEncoder):
     def __init__(self, envelope: Envelope) -> None:
         super().__init__(envelope)
         self._head: Json = {}
-        self._wants_usage = _wants_usage(envelope.request)
         self._has_refusal = self._has_sent_arguments = self._is_freeform = False
 
     def encode_whole(self, reply: Reply) -> Json:
@@ -520,7 +519,7 @@ class ChatStreamEncoder(StreamEncoder):
 
     def _encode_finish(self, event: Finish) -> bytes:
         last = self._encode_chunk({}, _encode_stop_reason(event.stop_reason, self._has_refusal))
-        if self._wants_usage:
+        if _wants_usage(self.envelope.request):
             usage = self._encode_usage(event.usage)
             last += encode_sse({**self._head, "choices": [], "usage": usage})
         return last + _DONE

@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from toolspeak import Request, TextDelta
+from toolspeak._util import encode_json
 from toolspeak.wires import WIRES, Envelope, StreamDecoder
-from toolspeak.wires.framing import decode_json, encode_json
+from toolspeak.wires.framing import decode_json
 
 _TOOLS, _BYTES, _DELTAS = 40, 100_000, 2000
 _PATIENCE = 0.5

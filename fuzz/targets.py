@@ -24,6 +24,7 @@ from tests.wires.scenarios import describe_reply
 from tests.wires.test_fuzz import encode_everywhere, split
 
 from toolspeak import DIALECTS, WireError, fold
+from toolspeak._util import encode_json
 from toolspeak.calls.json_values import (
     STRICT_DECODER,
     canonical_json,
@@ -37,7 +38,7 @@ from toolspeak.config.loading import read_config
 from toolspeak.config.settings import Limits, mask_settings
 from toolspeak.testing import parse, parse_to_events, split_into_chunks
 from toolspeak.wires import WIRES, StreamDecoder, Wire
-from toolspeak.wires.framing import decode_json, encode_json
+from toolspeak.wires.framing import decode_json
 
 _TIMED_SHARE = 32
 """Time is measured for one input in so many, which its checksum chooses."""

@@ -21,7 +21,7 @@ def memoize_by_identity(function: Callable[[Argument], Result]) -> Callable[[Arg
     """Cache a function by the identity of its argument, which is cheaper than comparing values.
 
     An agent sends the same tools with each request, and the wires decode the same JSON to the same
-    tools (`wires/fields.py`). Results are shared: nobody may change them.
+    tools (`wires/content.py`). Results are shared: nobody may change them.
     """
     cache: dict[int, tuple[Argument, Result]] = {}
 
@@ -65,9 +65,14 @@ def escape_for_terminal(text: str) -> str:
     )
 
 
-def encode_json(value: Any) -> str:
-    """Encode as compact JSON text."""
+def encode_json(value: Any) -> bytes:
+    """Return a value as compact JSON."""
     try:
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"))
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def format_json(value: Any) -> str:
+    """Return a value as compact JSON text."""
+    return encode_json(value).decode()

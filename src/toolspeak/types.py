@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ._util import encode_json
+from ._util import format_json
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ToolsMode = Literal["native", "prompt", "constrained"]
@@ -47,7 +47,7 @@ class ToolCall(Struct, frozen=True, kw_only=True, tag="call"):
     @property
     def arguments_json(self) -> str:
         """The arguments as JSON text, as some APIs send them."""
-        return encode_json(self.arguments)
+        return format_json(self.arguments)
 
     @property
     def input(self) -> str:

@@ -20,7 +20,6 @@ from toolspeak import (
     fold,
 )
 from toolspeak.wires import StreamDecoder, get_wire
-from toolspeak.wires.framing import JsonArray
 
 Reply = list[Event]
 
@@ -53,8 +52,8 @@ FALSE_REFUSAL = "I'm sorry, but I don't have access to real-time weather data."
 def read_call_arguments(client: Client, raw: bytes) -> list[Any]:
     """Return the arguments of the calls in a response."""
     wire = get_wire(client.wire)
-    if client.stream:
-        decoder = StreamDecoder(wire, framing=JsonArray if client.is_array else None)
+    if client.stream and not client.is_array:
+        decoder = StreamDecoder(wire)
         events = decoder.feed(raw) + decoder.finish()
     else:
         events = list(wire.decode_reply(json.loads(raw)))

@@ -39,6 +39,7 @@ from toolspeak import (
     Usage,
     render_calls,
 )
+from toolspeak._util import encode_json
 from toolspeak.dialects import DIALECTS
 from toolspeak.engine.attempt import choose_context_window, note_truncated_prompt, prepare_attempt
 from toolspeak.engine.plan import ModelProfile
@@ -46,7 +47,6 @@ from toolspeak.engine.roles import INSTRUCTION_WRAPPED
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import ToolsMode
 from toolspeak.wires import WIRES, get_wire
-from toolspeak.wires.framing import encode_json
 
 CHUNK_SIZES = [0, 1, 7]
 

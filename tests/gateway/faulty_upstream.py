@@ -14,10 +14,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import monotonic
 from typing import Any
 
+from toolspeak._util import encode_json
 from toolspeak.events import Event, Finish, TextDelta, fold
 from toolspeak.types import Request
 from toolspeak.wires import Envelope, Wire, get_wire
-from toolspeak.wires.framing import decode_json, encode_json
+from toolspeak.wires.framing import decode_json
 from toolspeak.wires.routes import match_route
 
 HELLO: tuple[Event, ...] = (TextDelta("Hello there."), Finish("stop"))

@@ -24,11 +24,11 @@ from tests.gateway.raw_clients import (
     send_bytes,
 )
 from tests.gateway.running_gateway import RunningGateway, make_config, run_gateway
+from toolspeak._util import encode_json
 from toolspeak.config.settings import Config, ServerSettings
 from toolspeak.events import Finish, TextDelta
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure
-from toolspeak.wires.framing import encode_json
 
 CHAT = WHOLE[0]
 PAGE = "https://app.example"

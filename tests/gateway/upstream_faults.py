@@ -20,11 +20,11 @@ from tests.gateway.faulty_upstream import (
 from tests.gateway.gateway_process import wait_until
 from tests.gateway.raw_clients import Client, ask
 from tests.gateway.running_gateway import RunningGateway, make_config, run_gateway
+from toolspeak._util import encode_json
 from toolspeak.config.settings import Config
 from toolspeak.events import ArgumentsDelta, CallStart, Event, Finish, Started, TextDelta
 from toolspeak.types import Failure
 from toolspeak.upstream import client as upstream_client
-from toolspeak.wires.framing import encode_json
 
 TEXT = "Hello there."
 STARTED, *_ = BEGINNING = (Started("id_1", "m"), TextDelta(TEXT))

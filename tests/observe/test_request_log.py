@@ -18,11 +18,7 @@ from toolspeak.gateway.http import HttpResponse
 from toolspeak.observe.inspector import recorder as recorder_module
 from toolspeak.observe.inspector import request_log as log_module
 from toolspeak.observe.inspector.recorder import RequestRecorder
-from toolspeak.observe.inspector.request_log import (
-    RequestLog,
-    RequestSummary,
-    summarize_request,
-)
+from toolspeak.observe.inspector.request_log import RequestLog, RequestSummary, summarize_request
 from toolspeak.store.base import MemoryStore
 from toolspeak.types import (
     Document,

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolspeak import WireError
+from toolspeak._util import encode_json
 from toolspeak.wires.framing import (
     Frame,
     Framing,
-    JsonArray,
     JsonLines,
     ServerSentEvents,
     decode_json,
-    encode_json,
     encode_sse,
 )
 
@@ -63,26 +62,6 @@ def test_server_sent_events_cut_anywhere_give_frames(
         assert read_frames(ServerSentEvents(), pieces) == expected
 
 
-ARRAYS = [
-    (b'[{"a": 1}\n,\r\n{"b": "}]{"}]', ['{"a": 1}', '{"b": "}]{"}']),
-    (
-        b'[{"a": "\\"}{\\\\"}, {"b": [1, {"c": {}}]}]',
-        ['{"a": "\\"}{\\\\"}', '{"b": [1, {"c": {}}]}'],
-    ),
-    (b'{"a": 1}\n{"b": 2}', ['{"a": 1}', '{"b": 2}']),
-    (b"[]", []),
-    (b'[{"a": 1}, {"cut', ['{"a": 1}', '{"cut']),
-    ('[{"a": "ø\U0001f326"}]'.encode(), ['{"a": "ø\U0001f326"}']),
-]
-
-
-@pytest.mark.parametrize(("data", "expected"), ARRAYS, ids=[repr(data) for data, _ in ARRAYS])
-def test_json_array_cut_anywhere_gives_objects(data: bytes, expected: list[str]) -> None:
-    for size in range(1, len(data) + 1):
-        pieces = [data[at : at + size] for at in range(0, len(data), size)]
-        assert [text for _, text in read_frames(JsonArray(), pieces)] == expected
-
-
 def test_json_lines_cut_anywhere_give_lines() -> None:
     data = b'{"a": 1}\n\n{"b": 2}\r\n{"c": 3}'
     for size in range(1, len(data) + 1):
@@ -98,14 +77,14 @@ def test_encoded_events_are_read_back(texts: list[str], size: int) -> None:
     assert [decode_json(text) for _, text in read_frames(ServerSentEvents(), pieces)] == texts
 
 
-@pytest.mark.parametrize("framing", [ServerSentEvents, JsonLines, JsonArray])
+@pytest.mark.parametrize("framing", [ServerSentEvents, JsonLines])
 @given(data=st.binary(max_size=200))
 def test_framing_with_junk_raises_nothing(framing: type[Framing], data: bytes) -> None:
     found = [frame for at in range(len(data)) for frame in framing().feed(data[at : at + 1])]
     assert all(isinstance(frame, Frame) for frame in found)
 
 
-@pytest.mark.parametrize("framing", [ServerSentEvents, JsonLines, JsonArray])
+@pytest.mark.parametrize("framing", [ServerSentEvents, JsonLines])
 def test_long_frame_in_small_pieces_takes_linear_time(framing: type[Framing]) -> None:
     def seconds(size: int) -> float:
         reader, piece = framing(), b"x" * 10

@@ -43,10 +43,9 @@ from toolspeak import (
     fold,
 )
 from toolspeak.errors import WireError
-from toolspeak.wires import WIRES
-from toolspeak.wires.ollama import WIRE
-from toolspeak.wires.wire import Envelope, StreamDecoder
+from toolspeak.wires import WIRES, Envelope, StreamDecoder
 
+WIRE = WIRES["ollama"]
 PIXEL = "iVBORw0KGgo="
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 NO_ID = {"~id": ""}

@@ -47,16 +47,14 @@ from toolspeak import (
     fold,
 )
 from toolspeak.events import ITEM_ID
-from toolspeak.wires import Envelope, StreamDecoder, Wire
-from toolspeak.wires.anthropic import WIRE as ANTHROPIC
+from toolspeak.wires import WIRES, Envelope, StreamDecoder, Wire
 from toolspeak.wires.calls import CallAssembler
 from toolspeak.wires.encoding import OPENAI_NAMES, ToolNames
 from toolspeak.wires.fields import HOSTED_TOOLS
 from toolspeak.wires.framing import ServerSentEvents, decode_json, encode_sse
-from toolspeak.wires.openai_chat import WIRE as CHAT
-from toolspeak.wires.openai_responses import WIRE
 from toolspeak.wires.openai_responses.items import ITEM_STATUS, REASONING_TEXTS
 
+WIRE, CHAT, ANTHROPIC = (WIRES[name] for name in ("openai_responses", "openai_chat", "anthropic"))
 Json = dict[str, Any]
 SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}
@@ -902,7 +900,7 @@ def test_text_with_fields_of_the_message_ends_it() -> None:
 
 
 def decode_frames(*frames: Json, names: ToolNames | None = None) -> list[Event]:
-    decoder = WIRE.reply_decoder(
+    decoder = WIRE.frame_decoder(
         CallAssembler(names or ToolNames((), OPENAI_NAMES), count_ids(), incremental=True)
     )
     emitted = [event for frame in frames for event in decoder.feed(frame)]

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from .._util import encode_json
+from .._util import format_json
 from ..calls.coercion import coerce_arguments
 from ..calls.tools import Toolset
 from ..errors import ToolspeakError
@@ -124,7 +124,7 @@ def _as_content(returned: Any) -> ResultContent:
 
 def _encode(value: Any) -> str:
     try:
-        return encode_json(msgspec.to_builtins(value, enc_hook=_encode_unknown))
+        return format_json(msgspec.to_builtins(value, enc_hook=_encode_unknown))
     except (TypeError, ValueError, RecursionError, OverflowError):
         return str(value)
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from .._util import encode_json
+from .._util import format_json
 from ..errors import WireError
 from .json_values import nesting_depth, parse_json
 from .lenient_json import JSON_NUMBER, MAX_DEPTH, LenientJsonError, unescape
@@ -221,7 +221,7 @@ class SchemaValidator:
 
 def get_validator(schema: Mapping[str, Any]) -> SchemaValidator:
     """Return the validator of a schema; equal schemas are compiled once."""
-    return _compile_cached(encode_json(schema))
+    return _compile_cached(format_json(schema))
 
 
 @lru_cache(maxsize=1024)

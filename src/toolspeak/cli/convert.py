@@ -10,12 +10,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from .._util import encode_json
 from ..calls.tools import as_tools
 from ..errors import UsageError, WireError
 from ..events import Event, fold
 from ..types import Note, Request
 from ..wires import WIRES, Envelope, StreamDecoder, get_wire
-from ..wires.framing import decode_json, encode_json
+from ..wires.framing import decode_json
 from .arguments import STDIN, CommandParser
 from .terminal import open_input, show_progress
 

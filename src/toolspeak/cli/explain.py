@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
 
-from .._util import encode_json
+from .._util import format_json
 from ..errors import UsageError
 from ..observe.inspector.client import InspectorClient
 from .arguments import CommandParser
@@ -140,7 +140,7 @@ class _RequestPrinter:
 
     def _print_result(self, part: dict[str, Any]) -> None:
         """Print the calls and notes of an attempt, or of the whole request."""
-        calls = [f"{one['name']}({encode_json(one['arguments'])})" for one in part["calls"]]
+        calls = [f"{one['name']}({format_json(one['arguments'])})" for one in part["calls"]]
         rejected = [
             f"{one['problem']} ({one['code']}, at {one['path']})"
             for one in part.get("rejected", ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .._util import encode_json
+from .._util import format_json
 from ..calls.drafts import decode_arguments, read_drafts
 from ..calls.ids import new_call_id
 from ..calls.tools import as_tools
@@ -52,7 +52,7 @@ def _read_calls(value: Any) -> list[ToolCall]:
 
 
 def _content_text(content: Any) -> str:
-    return content if isinstance(content, str) else encode_json(content)
+    return content if isinstance(content, str) else format_json(content)
 
 
 def _read_results(value: Any) -> list[ToolResult]:

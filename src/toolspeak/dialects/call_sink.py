@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from .._util import encode_json
+from .._util import format_json
 from ..calls.json_values import json_text_equals
 from ..calls.resolution import CallResolver, CheckedDraft
 from ..events import (
@@ -216,7 +216,7 @@ class CallSink:
         events: list[Event] = []
         if streamed is None:
             events.append(CallStart(self.call_count, call.id, call.name, dialect.name))
-            events.append(ArgumentsDelta(self.call_count, encode_json(call.arguments)))
+            events.append(ArgumentsDelta(self.call_count, format_json(call.arguments)))
         elif wanted_id not in ("", streamed.wanted_id):
             message = f"the id {wanted_id!r} arrived after the arguments had been sent"
             self._writer.add_note("id-replaced", message, wanted_id)

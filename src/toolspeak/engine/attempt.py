@@ -23,6 +23,7 @@ from typing import Any
 
 from msgspec import Struct, structs, to_builtins
 
+from .._util import encode_json
 from ..calls.ids import new_call_id
 from ..calls.json_values import iter_strings
 from ..dialects import Dialect
@@ -32,7 +33,6 @@ from ..security.escaping import NO_ESCAPER, Escaper, choose_escaper
 from ..types import Message, Note, Plan, Quirks, Request, ToolChoice, Usage
 from ..wires import EncodedRequest, Wire, get_wire
 from ..wires.fields import Json
-from ..wires.framing import encode_json
 from . import constrained
 from .offered_tools import OfferedTools
 from .plan import (

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from msgspec import structs
 
-from .._util import encode_json
+from .._util import format_json
 from ..calls.tools import as_tools
 from ..dialects import Dialect, render_calls, render_results, render_tools
 from ..dialects.markers import get_dialect
@@ -91,7 +91,7 @@ def augment_system_prompt(
     shown = tuple(
         (tool.name, tool.description, tool.parameters, tool.freeform) for tool in declared
     )
-    instructions = _write_instructions(encode_json(shown), chosen, compact, examples, budget)
+    instructions = _write_instructions(format_json(shown), chosen, compact, examples, budget)
     parts = (base if base and base.strip() else "", instructions)
     return "\n\n".join(part for part in parts if part)
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from .._util import encode_json
+from .._util import format_json
 from ..calls.schema import get_properties, get_required
 from ..dialects import Dialect, render_calls
 from ..errors import Unrepresentable, UpstreamError
@@ -312,7 +312,7 @@ def _list_schemas(tools: Sequence[Tool]) -> str:
     if not tools:
         return ""
     schemas = [
-        f"{tool.name}: {encode_json(tool.parameters)[:_MAX_SCHEMA_LENGTH]}" for tool in tools
+        f"{tool.name}: {format_json(tool.parameters)[:_MAX_SCHEMA_LENGTH]}" for tool in tools
     ]
     return "\n".join(("\nParameters:", *schemas))
 

@@ -13,7 +13,7 @@ import re
 
 from msgspec import structs
 
-from .._util import encode_json
+from .._util import format_json
 from ..security.message_origin import last_user_text
 from ..types import Message, Plan, Request, ResponseFormat, Text, Tool, ToolCall
 from .attempt import PREPARATION, Attempt, prepare_attempt
@@ -35,7 +35,7 @@ def needs_tool_selection(request: Request, profile: ModelProfile) -> bool:
     if limit is None or choice.names or choice.mode == "none":
         return False
     texts = (
-        f"{tool.name}{tool.description}{encode_json(tool.parameters)}"
+        f"{tool.name}{tool.description}{format_json(tool.parameters)}"
         for tool in request.tools or ()
     )
     return sum(map(len, texts)) > limit * _CHARACTERS_PER_TOKEN

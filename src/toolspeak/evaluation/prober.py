@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from .._util import encode_json
 from ..calls.tools import as_tools
 from ..dialects import Parser
 from ..engine import Attempt, ModelProfile, Pipeline, run_pipeline
@@ -21,7 +22,7 @@ from ..types import Failure, Message, Reply, Request, Text, ToolCall, ToolResult
 from ..upstream.catalog import ResolvedModel
 from ..upstream.client import UpstreamClient
 from ..upstream.model_call import read_reply
-from ..wires.framing import decode_json, encode_json
+from ..wires.framing import decode_json
 from .questions import has_expected_calls
 
 _MAX_TOKENS, _MAX_TOKENS_WITH_REASONING = 160, 4000

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from .._util import encode_json
 from ..calls.ids import random_id
 from ..config.checks import TELEMETRY_MISSING, is_telemetry_installed
 from ..config.settings import Config
@@ -33,7 +34,6 @@ from ..upstream.model_call import ModelServices
 from ..upstream.record import CLIENT_CLOSED, RequestRecord
 from ..upstream.timers import Ticker
 from ..wires import get_wire
-from ..wires.framing import encode_json
 from ..wires.routes import Route, match_route
 from .auth import AccessControl
 from .chat_handler import ChatHandler

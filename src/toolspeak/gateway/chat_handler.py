@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
+from .._util import encode_json
 from ..calls.ids import random_id
 from ..errors import UpstreamError, WireError
 from ..events import Event
@@ -20,7 +21,6 @@ from ..upstream.catalog import ResolvedModel
 from ..upstream.model_call import ModelCall
 from ..upstream.record import RequestRecord
 from ..wires import Envelope, StreamEncoder, Wire, gemini, get_wire
-from ..wires.framing import encode_json
 from ..wires.routes import Route
 from .conversation_store import WIRE as RESPONSES
 from .conversation_store import stores_response

@@ -19,14 +19,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from .._util import memoize_by_identity
+from .._util import encode_json, memoize_by_identity
 from ..calls.ids import call_key
 from ..errors import WireError
 from ..store.base import Store, hash_key
 from ..types import Failure, Message, Note, Reply, Request, Text, Tool, ToolCall, ToolResult
 from ..wires import Envelope, get_wire
 from ..wires.calls import ORIGINAL_ID
-from ..wires.framing import encode_json
 from ..wires.openai_responses.items import INSTRUCTIONS
 from ..wires.openai_responses.request import PREVIOUS_RESPONSE
 from .http import Refused

@@ -19,6 +19,7 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Struct, structs, to_builtins
 
+from .._util import encode_json
 from ..calls.ids import random_id
 from ..errors import UsageError
 from ..observe.inspector.client import API_ROOT, INSPECTOR_ROOT
@@ -32,7 +33,6 @@ from ..observe.inspector.request_view import (
 )
 from ..store.base import Store
 from ..types import Failure, Trust
-from ..wires.framing import encode_json
 from .http import Refused
 
 _Kind = TypeVar("_Kind")

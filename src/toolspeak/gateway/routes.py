@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs, to_builtins
 
+from .._util import encode_json
 from ..calls.json_values import iter_strings
 from ..engine import Pipeline
 from ..errors import UpstreamError, WireError
@@ -18,7 +19,7 @@ from ..types import Failure, Request
 from ..upstream.catalog import Endpoint, ResolvedModel
 from ..upstream.client import UpstreamClient
 from ..wires import get_wire
-from ..wires.framing import decode_json, encode_json
+from ..wires.framing import decode_json
 from ..wires.gemini.request import encode_model_path
 from ..wires.routes import Route
 from .auth import accepts_html

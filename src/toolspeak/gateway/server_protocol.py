@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from .._util import encode_json
 from ..types import Failure
 from ..upstream.timers import Alarm
 from ..wires import get_wire
-from ..wires.framing import encode_json
 from .http import SENT_AT
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .. import __version__
-from .._util import encode_json
+from .._util import format_json
 from ..config.settings import Config, configured_secrets
 from ..engine import Attempt
 from ..types import (
@@ -354,7 +354,7 @@ class _ContentEncoder:
         return self._masker.mask_text(text)
 
     def encode(self, value: Any) -> str:
-        return encode_json(self._masker.mask_value(value))
+        return format_json(self._masker.mask_value(value))
 
     def encode_messages(self, request: Request, reply: Reply | None) -> Attributes:
         """Return the attributes with the messages, tools and reply of an attempt."""

@@ -17,11 +17,12 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
+from .._util import encode_json
 from ..errors import WireError
 from ..events import Event, fold
 from ..types import Failure, Request
 from ..wires import Envelope, Wire, gemini, get_wire
-from ..wires.framing import decode_json, encode_json
+from ..wires.framing import decode_json
 from ..wires.routes import Route, match_route
 
 Turn = Sequence[Event] | Callable[[Request], Iterable[Event]]

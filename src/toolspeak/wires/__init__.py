@@ -2,13 +2,13 @@
 
 from .encoding import EncodedRequest
 from .routes import WIRES, get_wire
-from .wire import Envelope, ReplyDecoder, StreamDecoder, StreamEncoder, Wire
+from .wire import Envelope, FrameDecoder, StreamDecoder, StreamEncoder, Wire
 
 __all__ = [
     "WIRES",
     "EncodedRequest",
     "Envelope",
-    "ReplyDecoder",
+    "FrameDecoder",
     "StreamDecoder",
     "StreamEncoder",
     "Wire",

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from .._util import encode_json
+from .._util import format_json
 from ..calls.drafts import CallDraft, decode_arguments
 from ..errors import WireError
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event
@@ -18,11 +18,11 @@ from ..notes import NOTES
 from ..types import Note, Rejection, StopReason, ToolCall
 from .encoding import ToolNames
 from .fields import ARGUMENTS_TEXT, PRIVATE, Json
-from .framing import BraceCounter
 
 ORIGINAL_ID = f"{PRIVATE}id"
 """In the `extra` of a call or result: the id that it came with, if it was replaced; "" for none."""
 _ANY_NAME = ("", "")
+_STRUCTURE = re.compile(r'["\\{}]')
 _MAX_NOTE = 1000
 TRUNCATING_REASONS: frozenset[StopReason] = frozenset({"length", "filter", "error"})
 """Stop reasons that cut a reply off in the middle."""
@@ -86,7 +86,7 @@ class CallHistory:
         decoded, problem, repairs = decode_arguments(CallDraft(name, arguments))
         if decoded is None:
             self.notes.append(Note("undecodable-arguments", problem, path))
-        if isinstance(arguments, str) and (decoded is None or encode_json(decoded) != arguments):
+        if isinstance(arguments, str) and (decoded is None or format_json(decoded) != arguments):
             extra[ARGUMENTS_TEXT] = arguments
         message = f"Repaired in an earlier call to {name!r}."
         self.notes.extend(Note(f"repaired-{repair}", message, path) for repair in repairs)
@@ -138,6 +138,38 @@ def _name_keys(name: str) -> list[tuple[str, str]]:
 # Replies.
 
 
+class _BraceCounter:
+    """Counts the braces of JSON as it arrives, except for those inside strings."""
+
+    __slots__ = ("_depth", "_in_string", "_is_escaped", "is_closed")
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        """An object was opened and closed again."""
+        self._depth = 0
+        self._in_string = self._is_escaped = False
+
+    def read(self, text: str) -> None:
+        skipped = 0 if self._is_escaped else -1
+        for match in _STRUCTURE.finditer(text):
+            at, mark = match.start(), match[0]
+            if at == skipped:
+                continue
+            if mark == "\\":
+                skipped = at + 1 if self._in_string else -1
+            elif mark == '"':
+                self._in_string = not self._in_string
+            elif self._in_string:
+                continue
+            elif mark == "{":
+                self._depth += 1
+                self.is_closed = False
+            elif self._depth:
+                self._depth -= 1
+                self.is_closed = not self._depth
+        self._is_escaped = skipped == len(text)
+
+
 class _OpenCall(Struct, eq=False):
     """A call that has not ended."""
 
@@ -155,12 +187,12 @@ class _OpenCall(Struct, eq=False):
     """Arguments that came whole."""
     has_ended: bool = False
     is_cut: bool = False
-    braces: BraceCounter | None = None
+    braces: _BraceCounter | None = None
     """None for a call that comes whole."""
 
     def add(self, piece: str) -> None:
         self.pieces.append(piece)
-        self.braces = self.braces or BraceCounter()
+        self.braces = self.braces or _BraceCounter()
         self.braces.read(piece)
 
     def is_whole(self) -> bool:
@@ -172,7 +204,7 @@ class _OpenCall(Struct, eq=False):
         text = "".join(self.pieces)
         given = text if self.whole_arguments is None else self.whole_arguments
         if self.freeform and not self.unwraps:
-            return {"input": given if isinstance(given, str) else encode_json(given)}, "", ()
+            return {"input": given if isinstance(given, str) else format_json(given)}, "", ()
         arguments, problem, repairs = decode_arguments(CallDraft(self.name, given))
         if arguments is None or not self.unwraps:
             return arguments, problem, repairs
@@ -200,7 +232,7 @@ class CallAssembler:
         self._open: dict[Hashable, _OpenCall] = {}
         self._held_back: list[Event] = []
         self._count = 0
-        self.completed_count = 0
+        self._completed_count = 0
         """Calls that ended with valid arguments."""
 
     @property
@@ -297,7 +329,7 @@ class CallAssembler:
             yield from self.reject(call, error.problem, error.path)
 
     def reject(self, call: Any, problem: str, path: str = "$") -> Iterator[Event]:
-        raw = encode_json(call)
+        raw = format_json(call)
         yield from self.emit(CallRejected(Rejection(raw, "malformed", problem, path)))
         yield from self.emit(Note("malformed", problem, raw[:_MAX_NOTE]))
 
@@ -320,7 +352,7 @@ class CallAssembler:
 
     def adjust_stop_reason(self, reason: StopReason) -> StopReason:
         """Return "calls" where the reply has calls, which few APIs report reliably."""
-        if self.completed_count:
+        if self._completed_count:
             return "calls" if reason == "stop" else reason
         return "stop" if reason == "calls" else reason
 
@@ -368,7 +400,7 @@ class CallAssembler:
     def _end_events(self, call: _OpenCall) -> list[Event]:
         arguments, problem, repairs = call.decode()
         text = "".join(call.pieces)
-        raw = text or ("" if call.whole_arguments is None else encode_json(call.whole_arguments))
+        raw = text or ("" if call.whole_arguments is None else format_json(call.whole_arguments))
         if arguments is None or call.is_cut:
             code = "truncated" if call.is_cut else "undecodable-arguments"
             problem = problem or NOTES[code]
@@ -392,6 +424,6 @@ class CallAssembler:
         if not self._incremental or call.unwraps:
             is_object = not repairs and (call.freeform or text.lstrip()[:1] == "{")
             events.append(ArgumentsDelta(call.index, text if is_object else assembled.input))
-        self.completed_count += 1
+        self._completed_count += 1
         events.append(CallEnd(call.index, assembled))
         return events

@@ -1,4 +1,4 @@
-"""Request encoding that the APIs share: tool names, a log of losses, ids and settings.
+"""Request encoding that the APIs share: tool names, a log of losses, and settings.
 
 Names that an API does not allow are replaced, and mapped back in the reply:
 
@@ -30,7 +30,6 @@ API_NAMES = {
 """The names of the APIs in notes and docs."""
 LocatedMessage = tuple[Message, str]
 """A message and its path in the request."""
-_MAX_USER_ID = 64
 _CONNECTION_FIELDS = frozenset({"stream_options"})
 """Fields about the connection: another API loses nothing without them."""
 
@@ -46,6 +45,8 @@ class NameRule(Struct, frozen=True):
     max_length: int
     first: str = ""
     """The characters that a name may begin with, if not all of them."""
+    has_namespaces: bool = False
+    """The API has a field for namespaces beside the names."""
 
     def allows(self, name: str) -> bool:
         first = f"(?=[{self.first}])" if self.first else ""
@@ -64,12 +65,8 @@ class ToolNames:
     different.
     """
 
-    def __init__(
-        self, tools: Iterable[Tool], rule: NameRule, *, keeps_namespaces: bool = False
-    ) -> None:
+    def __init__(self, tools: Iterable[Tool], rule: NameRule) -> None:
         self._rule = rule
-        self._keeps_namespaces = keeps_namespaces
-        """The API has a field for namespaces beside the names."""
         self._wire_names: dict[tuple[str | None, str], str] = {}
         self._tools: dict[tuple[str | None, str], Tool] = {}
         declared = list(tools)
@@ -105,7 +102,7 @@ class ToolNames:
         )
 
     def _namespace_field(self, namespace: str | None) -> str | None:
-        return namespace if self._keeps_namespaces else None
+        return namespace if self._rule.has_namespaces else None
 
     def _make_valid(self, namespace: str | None, name: str) -> str:
         rule = self._rule
@@ -128,13 +125,9 @@ NO_TOOL_NAMES = ToolNames((), ANY_NAME)
 
 
 @cache
-def build_name_mapper(
-    rule: NameRule, *, keeps_namespaces: bool = False
-) -> Callable[[tuple[Tool, ...]], ToolNames]:
+def build_name_mapper(rule: NameRule) -> Callable[[tuple[Tool, ...]], ToolNames]:
     """Return a cached function that maps the names of tools by a rule."""
-    return memoize_by_identity(
-        lambda tools: ToolNames(tools, rule, keeps_namespaces=keeps_namespaces)
-    )
+    return memoize_by_identity(lambda tools: ToolNames(tools, rule))
 
 
 # Requests.
@@ -205,16 +198,12 @@ class RequestEncoder:
 
     wire: ClassVar[str]
     name_rule: ClassVar[NameRule]
-    keeps_namespaces: ClassVar[bool] = False
-    """The API has a field for namespaces beside the names."""
 
-    def __init__(self, request: Request, name_rule: NameRule | None = None) -> None:
+    def __init__(self, request: Request) -> None:
         self.request = request
         self.losses = LossLog(self.wire, request.wire)
         self.is_same_wire = self.losses.is_same_wire
-        rule = name_rule or self.name_rule
-        map_names = build_name_mapper(rule, keeps_namespaces=self.keeps_namespaces)
-        self.names = map_names(request.tools or ())
+        self.names = build_name_mapper(self.name_rule)(request.tools or ())
         self.extra = dict(self.losses.carry(request.extra, "$"))
         """Fields that only this API has; encoders take out those that they encode."""
 
@@ -254,13 +243,6 @@ class RequestEncoder:
         names = self.request.tool_choice.names
         return [self.names.to_wire(name, namespaces.get(name)) for name in names]
 
-    def encode_chosen_tools(self, freeform_type: str = "custom") -> list[tuple[str, str]]:
-        """Return the type and name of each tool that the tool choice names, for OpenAI's APIs."""
-        freeform = {tool.name for tool in self.request.tools or () if tool.freeform}
-        names = self.request.tool_choice.names
-        types = [freeform_type if name in freeform else "function" for name in names]
-        return list(zip(types, self.encode_choice_names(), strict=True))
-
     def select_allowed_tools(self) -> tuple[Tool, ...]:
         """Return the tools that may be called, for an API that cannot choose among more."""
         tools, names = self.request.tools or (), self.request.tool_choice.names
@@ -287,22 +269,12 @@ class RequestEncoder:
             if key not in supported:
                 self.losses.drop(f"`metadata.{key}`", f"$.metadata.{key}")
 
-    def encode_user_id(self) -> str | None:
-        """Return the user's id; a long one as a hash, since many servers limit its length."""
-        user = self.request.metadata.get("user_id")
-        if not isinstance(user, str) or not user:
-            return None
-        if self.is_same_wire or len(user) <= _MAX_USER_ID:
-            return user
-        self.losses.change("The user id is too long; its hash is sent.", "$.metadata.user_id")
-        return hashlib.blake2b(user.encode("utf-8", "replace"), digest_size=16).hexdigest()
-
 
 def omit_none(**fields: Any) -> Json:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-# Tools and ids.
+# Tools.
 
 
 def convert_freeform_tool(tool: Tool, losses: LossLog, path: str) -> Tool:
@@ -322,13 +294,6 @@ def convert_freeform_tool(tool: Tool, losses: LossLog, path: str) -> Tool:
 def as_object_schema(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the parameters for an API that requires an object schema."""
     return parameters or {"type": "object", "properties": {}}
-
-
-def shorten_id(identity: str, max_length: int) -> str:
-    """Return an id within the API's limit; a call and its result get the same one."""
-    if len(identity) <= max_length:
-        return identity
-    return f"{identity[: max_length - 7]}_{short_hash(identity)}"
 
 
 def short_hash(text: str) -> str:

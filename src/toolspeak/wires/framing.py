@@ -1,5 +1,4 @@
-"""Splits a stream of bytes into frames, wherever it is cut: server-sent events, JSON lines, or the
-objects of a JSON array.
+"""Splits a stream of bytes into frames, wherever it is cut: server-sent events or JSON lines.
 
 event: message_start
 data: {"type": "message_start"}        ->    Frame(b'{"type": …}', "message_start")
@@ -12,18 +11,17 @@ from __future__ import annotations
 
 import codecs
 import json
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import msgspec
 
+from .._util import encode_json
 from ..errors import WireError
 
-_STRUCTURE = re.compile(r'["\\{}]')
 _LINE_ENDS = {end.encode(): b"\\u%04x" % ord(end) for end in "\x85\u2028\u2029"}
 MAX_FRAME = 64_000_000
-"""The longest frame, in bytes or characters; a longer one is an error."""
+"""The longest frame, in bytes; a longer one is an error."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -164,80 +162,6 @@ class JsonLines:
         return frame.data + b"\n"
 
 
-class BraceCounter:
-    """Counts the braces of JSON as it arrives, except for those inside strings."""
-
-    __slots__ = ("_escaped", "_in_string", "depth", "is_closed")
-
-    def __init__(self) -> None:
-        self.depth = 0
-        self.is_closed = False
-        """An object was opened and closed again."""
-        self._in_string = self._escaped = False
-
-    def read(self, text: str) -> list[tuple[int, int]]:
-        """Return the start and end of each outermost object in this text: the start is 0 if the
-        object began earlier, the end is -1 if it continues."""
-        found: list[tuple[int, int]] = []
-        start = 0
-        skipped = 0 if self._escaped else -1
-        self._escaped = False
-        for match in _STRUCTURE.finditer(text):
-            at, mark = match.start(), match[0]
-            if at == skipped:
-                continue
-            if mark == "\\":
-                skipped = at + 1 if self._in_string else -1
-            elif mark == '"':
-                self._in_string = not self._in_string
-            elif self._in_string:
-                continue
-            elif mark == "{":
-                start = start if self.depth else at
-                self.depth += 1
-                self.is_closed = False
-            elif self.depth:
-                self.depth -= 1
-                if not self.depth:
-                    self.is_closed = True
-                    found.append((start, at + 1))
-        self._escaped = skipped == len(text)
-        return [*found, (start, -1)] if self.depth else found
-
-
-class JsonArray:
-    """The objects of one array, each as soon as it is complete: `[{…}, {…}]`."""
-
-    def __init__(self) -> None:
-        self._text = codecs.getincrementaldecoder("utf-8")("replace")
-        self._braces = BraceCounter()
-        self._buffer: list[str] = []
-        """The pieces of an incomplete object."""
-        self._size = 0
-
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        return self._scan(self._text.decode(data))
-
-    def finish(self) -> Iterator[Frame]:
-        yield from self._scan(self._text.decode(b"", final=True))
-        if self._buffer:
-            yield Frame("".join(self._buffer).encode())
-
-    def write(self, frame: Frame) -> bytes:
-        return b"[%b]" % frame.data
-
-    def _scan(self, text: str) -> Iterator[Frame]:
-        for start, end in self._braces.read(text):
-            if end >= 0:
-                yield Frame("".join((*self._buffer, text[start:end])).encode())
-                self._buffer, self._size = [], 0
-                continue
-            self._buffer.append(text[start:])
-            self._size += len(text) - start
-            if self._size > MAX_FRAME:
-                raise WireError(f"the object has more than {MAX_FRAME} characters")
-
-
 def decode_json(data: bytes | str) -> Any:
     """Parse a body or a frame."""
     try:
@@ -251,14 +175,6 @@ def decode_json(data: bytes | str) -> Any:
         raise WireError(f"not valid JSON: {error}") from None
     except RecursionError:
         raise WireError("the JSON is nested too deeply") from None
-
-
-def encode_json(value: Any) -> bytes:
-    """Return a value as compact JSON."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def encode_line(value: Any) -> bytes:

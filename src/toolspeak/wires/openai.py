@@ -7,11 +7,12 @@ are flat in Responses:
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 from ..errors import WireError
-from ..types import Document, Failure, Image, Other, Part, ResponseFormat, Text, ToolChoice
+from ..types import Document, Failure, Image, Other, Part, Text, ToolChoice
 from .content import (
     REFUSAL,
     ContentPart,
@@ -22,7 +23,7 @@ from .content import (
     render_document,
     split_data_url,
 )
-from .encoding import OPENAI_NAMES, RequestEncoder, omit_none, shorten_id
+from .encoding import OPENAI_NAMES, RequestEncoder, omit_none, short_hash
 from .errors import ERROR_TYPES
 from .fields import Fields, Json, nest
 
@@ -34,6 +35,7 @@ _MODES: dict[str, Literal["auto", "none", "required"]] = {
 }
 _AUDIO_FORMATS = {"wav": "wav", "x-wav": "wav", "wave": "wav", "mp3": "mp3", "mpeg": "mp3"}
 """The accepted audio formats, by the subtypes of their media types."""
+_MAX_USER_ID = 64
 _ERROR_TYPES = ERROR_TYPES | {"upstream": "upstream_error", "internal": "server_error"}
 
 
@@ -98,9 +100,14 @@ class OpenAIRequestEncoder(RequestEncoder):
     max_id: ClassVar[int]
     """The longest id of a call."""
     has_file_urls: ClassVar[bool] = False
+    is_nested: ClassVar[bool] = False
+    """An object has its fields in another one, which is named like its type."""
 
     def encode_id(self, identity: str) -> str:
-        return identity if self.is_same_wire else shorten_id(identity, self.max_id)
+        """Return an id within the API's limit; a call and its result get the same one."""
+        if self.is_same_wire or len(identity) <= self.max_id:
+            return identity
+        return f"{identity[: self.max_id - 7]}_{short_hash(identity)}"
 
     def encode_content(self, parts: Sequence[Part], path: str) -> str | list[Json]:
         """Encode parts as a string if they are one plain text, else as a list without empty
@@ -131,9 +138,6 @@ class OpenAIRequestEncoder(RequestEncoder):
     def encode_image(self, image: Image, extra: Json) -> Json:
         raise NotImplementedError
 
-    def encode_file(self, file: Json, extra: Json) -> Json:
-        raise NotImplementedError
-
     def _encode_document(self, part: Document, path: str) -> Json:
         extra = dict(self.losses.carry(part.extra, path))
         kind, _, subtype = part.media_type.partition("/")
@@ -151,7 +155,54 @@ class OpenAIRequestEncoder(RequestEncoder):
             return self.encode_text(Text(render_document(part)), path)
         data = encode_media_url(part) if part.data is not None else None
         file = omit_none(filename=part.title or None, file_data=data, file_url=part.url)
-        return self.encode_file(file, extra)
+        if self.is_nested:
+            return {"type": "file", "file": file | extra.pop("file", {}), **extra}
+        return {"type": "input_file", **file, **extra}
+
+    def wrap(self, kind: str, fields: Json) -> Json:
+        """Return an object of this type with these fields."""
+        return {"type": kind, kind: fields} if self.is_nested else {"type": kind, **fields}
+
+    def encode_tool_choice(self) -> Any:
+        choice = self.request.tool_choice
+        # Few servers with Chat Completions have freeform tools; the others get functions.
+        has_freeform = self.is_same_wire or not self.is_nested
+        tools = self.request.tools or ()
+        freeform = {tool.name for tool in tools if tool.freeform and has_freeform}
+        chosen = [
+            self.wrap("custom" if given in freeform else "function", {"name": name})
+            for given, name in zip(choice.names, self.encode_choice_names(), strict=True)
+        ]
+        if not chosen:
+            return None if choice.mode == "auto" else choice.mode
+        if len(chosen) == 1 and choice.mode == "required":
+            return chosen[0]
+        return self.wrap("allowed_tools", {"mode": choice.mode, "tools": chosen})
+
+    def encode_response_format(self) -> Json | None:
+        form = self.request.response_format
+        if form is None:
+            return None
+        if form.schema is None:
+            return {"type": "json_object"}
+        about = omit_none(description=form.description or None, strict=form.strict)
+        schema = {"name": form.name or "answer", "schema": form.schema, **about}
+        return self.wrap("json_schema", schema)
+
+    def encode_metadata(self) -> Json:
+        """Return the user's id, and the other metadata."""
+        metadata = dict(self.request.metadata)
+        user = self._shorten_user_id(metadata.pop("user_id", None)) if metadata else None
+        return omit_none(user=user, metadata=metadata or None)
+
+    def _shorten_user_id(self, user: Any) -> str | None:
+        """Return a long id as a hash, since many servers limit its length."""
+        if not isinstance(user, str) or not user:
+            return None
+        if self.is_same_wire or len(user) <= _MAX_USER_ID:
+            return user
+        self.losses.change("The user id is too long; its hash is sent.", "$.metadata.user_id")
+        return hashlib.blake2b(user.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 # Tool choices.
@@ -206,15 +257,6 @@ def is_hosted(tool: Json) -> bool:
 def take_metadata(fields: Fields) -> Json:
     user = fields.take_text("user")
     return (fields.take("metadata", dict) or {}) | ({"user_id": user} if user else {})
-
-
-def encode_schema_format(form: ResponseFormat) -> Json:
-    return omit_none(
-        name=form.name or "answer",
-        schema=form.schema,
-        description=form.description or None,
-        strict=form.strict,
-    )
 
 
 def encode_failure(failure: Failure) -> Json:

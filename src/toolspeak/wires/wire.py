@@ -1,8 +1,9 @@
 """A wire: the code for one API. It decodes and encodes its requests and replies.
 
     decode_request   a client's body      -> Request   encode_request   Request -> EncodedRequest
-    reply_decoder    an upstream's frames -> events    stream_encoder   events  -> bytes
+    frame_decoder    an upstream's frames -> events    stream_encoder   events  -> bytes
 
+`StreamDecoder` splits an upstream's bytes into frames and feeds them to the frame decoder.
 A wire is pure: it reads no clock and opens no connection.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
@@ -58,8 +59,8 @@ class Envelope(Struct, frozen=True):
     """Seconds since 1970."""
 
 
-class ReplyDecoder:
-    """Base of the APIs' reply decoders: frames to events. A whole reply is a single frame."""
+class FrameDecoder:
+    """Base of the APIs' frame decoders. A whole reply is a single frame."""
 
     stop_reasons: ClassVar[Mapping[str, StopReason]] = {}
     """By the API's own names."""
@@ -95,12 +96,30 @@ class ReplyDecoder:
         return self.stop_reasons.get(self._raw_stop or "", "stop")
 
 
-class StreamEncoder(Protocol):
-    """Encodes events as the bytes of a stream."""
+class StreamEncoder:
+    """Base of the APIs' encoders of replies, as streams or whole."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        self.envelope = envelope
+        self.is_same_wire = False
+        """The reply came through this very API."""
 
     def feed(self, event: Event) -> bytes:
         """Return the bytes to send; none for some events."""
-        ...
+        raise NotImplementedError
+
+    def encode_whole(self, reply: Reply) -> Json:
+        raise NotImplementedError
+
+    def carry(self, extra: Json | None) -> Json:
+        """Return `extra` if it belongs to this API, otherwise {}."""
+        return (extra or {}) if self.is_same_wire else {}
+
+    def find_own_stop_reason(self, finish: Finish, known: Mapping[str, StopReason]) -> str:
+        """Return the stop reason of an upstream with this API if it is still true, otherwise ""."""
+        expected = "stop" if finish.stop_reason in ("calls", None) else finish.stop_reason
+        raw = finish.raw_stop_reason if self.is_same_wire else None
+        return raw if raw and known.get(raw, "stop") == expected else ""
 
 
 class Wire(Struct, frozen=True, kw_only=True):
@@ -109,9 +128,8 @@ class Wire(Struct, frozen=True, kw_only=True):
     name: str
     decode_request: Callable[..., Request]
     request_encoder: Callable[[Request], RequestEncoder]
-    reply_decoder: Callable[[CallAssembler], ReplyDecoder]
+    frame_decoder: Callable[[CallAssembler], FrameDecoder]
     stream_encoder: Callable[[Envelope], StreamEncoder]
-    encode_reply: Callable[[Reply, Envelope], Json]
     encode_failure: Callable[[Failure], Json]
     decode_failure: Callable[[int, Any], Failure] = decode_failure
     framing: Callable[[], Framing] = ServerSentEvents
@@ -126,7 +144,7 @@ class Wire(Struct, frozen=True, kw_only=True):
     """Fields of the reply to an empty request, which loads the model; None where an empty request
     is an error."""
     parse_reply_body: Callable[[bytes], Any] = decode_json
-    """Parse the body of a whole reply into what the reply decoder takes."""
+    """Parse the body of a whole reply into what the frame decoder takes."""
     read_text_chunk: Callable[[bytes], str | None] | None = None
     """Return the text of a frame that holds nothing else; None for any other frame. A fast path
     for most of a stream, once a reply has started."""
@@ -152,6 +170,9 @@ class Wire(Struct, frozen=True, kw_only=True):
 
     def encode_request(self, request: Request) -> EncodedRequest:
         return self.request_encoder(request).encode()
+
+    def encode_reply(self, reply: Reply, envelope: Envelope) -> Json:
+        return self.stream_encoder(envelope).encode_whole(reply)
 
     def auth_headers(self, key: str) -> dict[str, str]:
         if not key:
@@ -225,7 +246,6 @@ class StreamDecoder:
         names: ToolNames = NO_TOOL_NAMES,
         *,
         arguments: Literal["validated", "incremental"] = "validated",
-        framing: Callable[[], Framing] | None = None,
         new_id: Callable[[], str] = new_call_id,
         can_forward: Callable[[Any], bool] | None = None,
     ) -> None:
@@ -234,9 +254,8 @@ class StreamDecoder:
         self._read_text_chunk = None if can_forward else wire.read_text_chunk
         self.forwarded: list[bytes] = []
         """The frames that the client gets unchanged."""
-        self._new_framing = framing or wire.framing
         self._calls = CallAssembler(names, new_id, incremental=arguments == "incremental")
-        self._decoder = wire.reply_decoder(self._calls)
+        self._decoder = wire.frame_decoder(self._calls)
         self._has_failed = False
         self._has_content = False
         self.frame_count = 0
@@ -248,7 +267,7 @@ class StreamDecoder:
     @cached_property
     def _framing(self) -> Framing:
         # A whole reply needs none.
-        return self._new_framing()
+        return self._wire.framing()
 
     @property
     def is_in_call(self) -> bool:

@@ -9,13 +9,7 @@ from tests.gateway.running_gateway import RunningGateway
 from toolspeak.observe.inspector.request_log import RequestLog
 
 from .conftest import OpenInspector
-from .inspector_page import (
-    InspectorPage,
-    add_records,
-    make_record,
-    request_approval,
-    send_request,
-)
+from .inspector_page import InspectorPage, add_records, make_record, request_approval, send_request
 
 VIEWS = ("#/requests", "#/requests/req_00007", "#/playground", "#/chat")
 

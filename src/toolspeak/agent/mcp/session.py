@@ -21,7 +21,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ... import __version__
-from ..._util import encode_json
+from ..._util import format_json
 from ...types import Document, Image, Text
 from ..tools import ResultContent, ToolError
 from .transports import (
@@ -302,7 +302,7 @@ def _make_sendable(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_structured(value: Any) -> str:
-    return "" if value is None else encode_json(value)
+    return "" if value is None else format_json(value)
 
 
 def _join_text(parts: Sequence[Text | Image | Document]) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ..._util import encode_json
+from ..._util import format_json
 from ...errors import WireError
 from ...security.scrubbing import scrub
 from ...wires.framing import decode_json
@@ -61,7 +61,7 @@ class Masker:
 
     def mask_value(self, value: Any) -> Any:
         """Mask a JSON value, where also a key may reveal that a string is a secret."""
-        self.learn(encode_json(value))
+        self.learn(format_json(value))
         return _map_strings(value, self.mask_text)
 
     def mask_known(self, value: Any) -> Any:

@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
+from ..._util import encode_json
 from ...calls.ids import random_id
 from ...config.settings import Config, configured_secrets
 from ...store.base import Store
 from ...upstream.record import RequestCapture, RequestRecord
-from ...wires.framing import encode_json
 from .masking import Masker
 from .request_log import RequestLog, RequestSummary, summarize_request
 from .request_view import RequestView, mask_summary

@@ -16,12 +16,7 @@ from msgspec import Struct, structs
 
 from ...errors import ToolspeakError
 from ...types import Reply, ToolCall
-from ...upstream.record import (
-    CaptureBudget,
-    RequestRecord,
-    memory_size,
-    summarize_user_text,
-)
+from ...upstream.record import CaptureBudget, RequestRecord, memory_size, summarize_user_text
 from ...wires import get_wire
 from ...wires.framing import decode_json
 
@@ -92,8 +87,8 @@ def summarize_request(record: RequestRecord) -> RequestSummary:
         notes=record.note_codes,
         status=record.status if is_finished else 0,
         is_finished=is_finished,
-        ms=_to_milliseconds(seconds),
-        overhead_ms=None if record.overhead is None else _to_milliseconds(record.overhead),
+        ms=to_milliseconds(seconds),
+        overhead_ms=None if record.overhead is None else to_milliseconds(record.overhead),
         failure=record.failure.message if record.failure else "",
     )
 
@@ -106,7 +101,7 @@ def _read_user_message(wire: str, body: bytes) -> str:
     return summarize_user_text(request)
 
 
-def _to_milliseconds(seconds: float) -> float:
+def to_milliseconds(seconds: float) -> float:
     return round(seconds * 1000, 3)
 
 

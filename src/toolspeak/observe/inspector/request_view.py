@@ -34,7 +34,7 @@ from .reply_text import (
     read_reply_text,
     utf16_offsets,
 )
-from .request_log import RequestSummary, summarize_request
+from .request_log import RequestSummary, summarize_request, to_milliseconds
 
 _REASON_TEXTS: dict[str, str] = {
     **OUTCOMES,
@@ -166,7 +166,7 @@ class RequestView:
 
     def _milliseconds_after_start(self, moment: float | None) -> float | None:
         """Return the milliseconds since the request started."""
-        return None if moment is None else _to_milliseconds(moment - self._record.started)
+        return None if moment is None else to_milliseconds(moment - self._record.started)
 
     def _render_message(self, message: Message) -> dict[str, str]:
         text = "\n".join(map(_part_text, message.parts))
@@ -181,7 +181,7 @@ class RequestView:
             "headers": _mask_headers(record.response_headers),
             "body": body,
             "chunks": [
-                {"ms": _to_milliseconds(chunk.seconds), "end": to_utf16(chunk.raw_end)}
+                {"ms": to_milliseconds(chunk.seconds), "end": to_utf16(chunk.raw_end)}
                 for chunk in received.chunks
             ],
             "size": self._capture.size,
@@ -246,7 +246,7 @@ def _render_chunks(received: ReplyText, text: str, raw: str) -> list[dict[str, A
     to_utf16, raw_to_utf16 = utf16_offsets(text), utf16_offsets(raw)
     return [
         {
-            "ms": _to_milliseconds(chunk.seconds),
+            "ms": to_milliseconds(chunk.seconds),
             "end": to_utf16(chunk.end),
             "raw_end": raw_to_utf16(chunk.raw_end),
         }
@@ -296,10 +296,6 @@ def _indent_json(text: str) -> str:
 def _decode_text(data: bytes) -> str:
     """Decode JSON text, without the escapes that only make it harder to read."""
     return decode_escapes(data.decode("utf-8", "replace"))
-
-
-def _to_milliseconds(seconds: float) -> float:
-    return round(seconds * 1000, 3)
 
 
 # The playground.

@@ -24,23 +24,13 @@ from ...events import (
     Started,
     TextDelta,
 )
-from ...types import (
-    Failure,
-    Other,
-    Part,
-    Reasoning,
-    Reply,
-    StopReason,
-    Text,
-    ToolCall,
-    Usage,
-)
+from ...types import Failure, Other, Part, Reasoning, Reply, StopReason, Text, ToolCall, Usage
 from ..calls import CallAssembler
 from ..encoding import omit_none
 from ..errors import ERROR_TYPES, UNKNOWN_STATUS, decode_failure
 from ..fields import Fields, Json
 from ..framing import decode_json, encode_sse
-from ..wire import Envelope, ReplyDecoder
+from ..wire import Envelope, FrameDecoder, StreamEncoder
 from .request import NAME, REDACTED, encode_call, encode_reasoning
 
 _STOP_FIELDS = ("stop_reason", "stop_sequence")
@@ -67,7 +57,7 @@ _ERROR_TYPES = ERROR_TYPES | {
 }
 
 
-class AnthropicReplyDecoder(ReplyDecoder):
+class AnthropicFrameDecoder(FrameDecoder):
     stop_reasons = _STOP_REASONS
 
     def __init__(self, calls: CallAssembler) -> None:
@@ -227,81 +217,71 @@ def _decode_usage(fields: Fields) -> Usage:
     )
 
 
-def encode_reply(reply: Reply, envelope: Envelope) -> Json:
-    is_same_wire = reply.wire == NAME
-    content: list[Json] = []
-    for part in reply.parts:
-        citations = _citations(part.extra if isinstance(part, Text) else {})
-        if citations and content and content[-1]["type"] == "text":
-            content[-1].setdefault("citations", []).extend(citations)
-        else:
-            content += _encode_part(part, is_same_wire)
-    started = Started(reply.id, reply.model, None, reply.wire)
-    return {
-        **_encode_head(envelope, started),
-        **_encode_stop(reply.stop_reason, reply.extra, is_same_wire),
-        "content": content,
-        "usage": _encode_usage(reply.usage, is_same_wire),
-    }
-
-
-def _encode_head(envelope: Envelope, started: Started) -> Json:
-    is_same_wire = started.wire == NAME
-    return {
-        **((started.extra or {}) if is_same_wire else {}),
-        "id": started.id if started.id and is_same_wire else f"msg_{envelope.id or 0}",
-        "type": "message",
-        "role": "assistant",
-        "model": started.model or envelope.request.model,
-    }
-
-
-def _encode_stop(reason: StopReason | None, extra: Json | None, is_same_wire: bool) -> Json:
-    stop_reason = _STOP_REASON_NAMES.get(reason or "stop", "end_turn")
-    carried = (extra or {}) if is_same_wire else {}
-    return {"stop_reason": stop_reason, "stop_sequence": None, **carried}
-
-
-def _encode_part(part: Part, is_same_wire: bool) -> Iterator[Json]:
-    match part:
-        case Text():
-            if part.text:
-                yield {"type": "text", "text": part.text}
-        case Reasoning():
-            yield encode_reasoning(part)
-        case ToolCall():
-            yield {**encode_call(part, part.id, part.name), **(part.extra if is_same_wire else {})}
-        case Other() if is_same_wire:
-            yield part.data
-        case _:
-            pass
-
-
-def _citations(extra: Json | None) -> list[Any]:
-    return (extra or {}).get("citations") or []
-
-
-def _encode_usage(usage: Usage | None, is_same_wire: bool) -> Json:
-    usage = usage or Usage()
-    return {
-        **(usage.extra if is_same_wire else {}),
-        "input_tokens": max(0, usage.input - usage.cached - usage.cache_written),
-        "cache_creation_input_tokens": usage.cache_written,
-        "cache_read_input_tokens": usage.cached,
-        "output_tokens": usage.output,
-    }
-
-
-class AnthropicStreamEncoder:
+class AnthropicStreamEncoder(StreamEncoder):
     """Encodes events as a stream in which one block is open at a time."""
 
     def __init__(self, envelope: Envelope) -> None:
-        self._envelope = envelope
-        self._is_started = self._is_same_wire = False
+        super().__init__(envelope)
+        self._is_started = False
         self._index = -1
         self._open_block = ""
         """The type of the open block."""
         self._has_sent_arguments = self._has_citations = False
+
+    def encode_whole(self, reply: Reply) -> Json:
+        head = self._encode_head(Started(reply.id, reply.model, None, reply.wire))
+        content: list[Json] = []
+        for part in reply.parts:
+            citations = _citations(part.extra if isinstance(part, Text) else {})
+            if citations and content and content[-1]["type"] == "text":
+                content[-1].setdefault("citations", []).extend(citations)
+            else:
+                content += self._encode_part(part)
+        return {
+            **head,
+            **self._encode_stop(reply.stop_reason, reply.extra),
+            "content": content,
+            "usage": self._encode_usage(reply.usage),
+        }
+
+    def _encode_part(self, part: Part) -> Iterator[Json]:
+        match part:
+            case Text():
+                if part.text:
+                    yield {"type": "text", "text": part.text}
+            case Reasoning():
+                yield encode_reasoning(part)
+            case ToolCall():
+                yield {**encode_call(part, part.id, part.name), **self.carry(part.extra)}
+            case Other() if self.is_same_wire:
+                yield part.data
+            case _:
+                pass
+
+    def _encode_head(self, started: Started) -> Json:
+        self.is_same_wire = started.wire == NAME
+        identity = started.id if self.is_same_wire else ""
+        return {
+            **self.carry(started.extra),
+            "id": identity or f"msg_{self.envelope.id or 0}",
+            "type": "message",
+            "role": "assistant",
+            "model": started.model or self.envelope.request.model,
+        }
+
+    def _encode_stop(self, reason: StopReason | None, extra: Json | None) -> Json:
+        stop_reason = _STOP_REASON_NAMES.get(reason or "stop", "end_turn")
+        return {"stop_reason": stop_reason, "stop_sequence": None, **self.carry(extra)}
+
+    def _encode_usage(self, usage: Usage | None) -> Json:
+        usage = usage or Usage()
+        return {
+            **self.carry(usage.extra),
+            "input_tokens": max(0, usage.input - usage.cached - usage.cache_written),
+            "cache_creation_input_tokens": usage.cache_written,
+            "cache_read_input_tokens": usage.cached,
+            "output_tokens": usage.output,
+        }
 
     def feed(self, event: Event) -> bytes:
         if isinstance(event, Started):
@@ -311,13 +291,12 @@ class AnthropicStreamEncoder:
 
     def _start(self, event: Started) -> bytes:
         self._is_started = True
-        self._is_same_wire = event.wire == NAME
         message = {
-            **_encode_head(self._envelope, event),
+            **self._encode_head(event),
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": _encode_usage(event.usage, self._is_same_wire),
+            "usage": self._encode_usage(event.usage),
         }
         return _encode_frame("message_start", message=message)
 
@@ -330,8 +309,7 @@ class AnthropicStreamEncoder:
             case CallStart():
                 self._has_sent_arguments = False
                 call = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
-                extra = (event.extra or {}) if self._is_same_wire else {}
-                yield from self._start_block({**call, **extra})
+                yield from self._start_block({**call, **self.carry(event.extra)})
             case ArgumentsDelta():
                 self._has_sent_arguments = True
                 yield self._encode_delta("input_json_delta", partial_json=event.json)
@@ -342,7 +320,7 @@ class AnthropicStreamEncoder:
                 yield from self._end_block()
             case CallRejected(index=int()):
                 yield from self._end_block()
-            case PartAdded(Other(data)) if self._is_same_wire:
+            case PartAdded(Other(data)) if self.is_same_wire:
                 yield from self._start_block(data)
                 yield from self._end_block()
             case Failure():
@@ -380,8 +358,8 @@ class AnthropicStreamEncoder:
 
     def _encode_finish(self, event: Finish) -> Iterator[bytes]:
         yield from self._end_block()
-        delta = _encode_stop(event.stop_reason, event.extra, self._is_same_wire)
-        usage = _encode_usage(event.usage, self._is_same_wire)
+        delta = self._encode_stop(event.stop_reason, event.extra)
+        usage = self._encode_usage(event.usage)
         yield _encode_frame("message_delta", delta=delta, usage=usage)
         yield _encode_frame("message_stop")
 
@@ -399,6 +377,10 @@ class AnthropicStreamEncoder:
         if self._open_block:
             self._open_block = ""
             yield _encode_frame("content_block_stop", index=self._index)
+
+
+def _citations(extra: Json | None) -> list[Any]:
+    return (extra or {}).get("citations") or []
 
 
 def _encode_frame(kind: str, **fields: Any) -> bytes:

@@ -31,6 +31,8 @@ from ..calls import CallHistory
 from ..content import (
     as_plain_text,
     as_result_content,
+    decode_tool,
+    decode_tools,
     merge_assistant_messages,
     part_type,
     split_result_messages,
@@ -48,7 +50,6 @@ from ..encoding import (
     short_hash,
 )
 from ..fields import HOSTED_TOOLS, PRIVATE, Fields, Json, nest
-from ..tools import decode_tool, decode_tools
 
 NAME = "anthropic"
 REDACTED = "redacted_thinking:"

@@ -1,35 +1,5 @@
-"""Gemini's generateContent and streamGenerateContent.
+"""Gemini's generateContent and streamGenerateContent."""
 
-{"contents": [{"role": "user", "parts": [{"text": "Weather in Oslo?"}]}], "tools": [{…}]}
-
-data: {"candidates": [{"content": {"parts": [{"functionCall": {"name": "f", "args": {}}}]}}]}
-"""
-
-from collections.abc import Callable
-
-from ..framing import Framing, JsonArray, ServerSentEvents
-from ..wire import Wire
-from . import reply, request
 from .reply import GeminiStreamEncoder
 
-WIRE = Wire(
-    name=request.NAME,
-    key_header="x-goog-api-key",
-    decode_request=request.decode_request,
-    request_encoder=request.GeminiRequestEncoder,
-    reply_decoder=reply.GeminiReplyDecoder,
-    stream_encoder=GeminiStreamEncoder,
-    encode_reply=reply.encode_reply,
-    decode_failure=reply.decode_failure,
-    encode_failure=reply.encode_failure,
-    messages_field="contents",
-    has_system_field=True,
-)
-
-
-def select_framing(content_type: str) -> Callable[[], Framing]:
-    """The framing of a stream, which is one JSON array unless `alt=sse` was asked for."""
-    return JsonArray if "json" in content_type else ServerSentEvents
-
-
-__all__ = ["WIRE", "GeminiStreamEncoder", "select_framing"]
+__all__ = ["GeminiStreamEncoder"]

@@ -80,7 +80,7 @@ def parse_number(value: Any) -> Any:
 
 
 def is_other_part(fields: CamelCaseFields) -> bool:
-    """Tell whether only Gemini has this type of part. An image within reasoning is one."""
+    """Return True if only Gemini has this type of part. An image within reasoning is one."""
     types = [key for key in _PART_TYPES if fields.has(key)]
     if fields.peek("thought") is True:
         return types != ["text"]

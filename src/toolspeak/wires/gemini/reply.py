@@ -36,7 +36,7 @@ from ..encoding import mark_private, omit_none, unmark_private
 from ..errors import classify_failure
 from ..fields import PRIVATE, Json
 from ..framing import encode_line
-from ..wire import Envelope, ReplyDecoder
+from ..wire import Envelope, FrameDecoder, StreamEncoder
 from .parts import (
     NAME,
     CamelCaseFields,
@@ -100,7 +100,7 @@ _PARTIAL_CALL_FIELDS = ("partialArgs", "partial_args", "willContinue", "will_con
 _COUNTS = ("prompt", "toolUsePrompt", "candidates", "thoughts", "cachedContent", "total")
 
 
-class GeminiReplyDecoder(ReplyDecoder):
+class GeminiFrameDecoder(FrameDecoder):
     stop_reasons = _STOP_REASONS
 
     def __init__(self, calls: CallAssembler) -> None:
@@ -213,93 +213,79 @@ def _decode_count(fields: CamelCaseFields, name: str) -> int:
     return int(value) if isinstance(value, (int, float)) else 0
 
 
-def encode_reply(reply: Reply, envelope: Envelope) -> Json:
-    is_same_wire = reply.wire == NAME
-    encode_signature = str if is_same_wire else wrap_signature
-    parts = encode_signed_parts(
-        reply.parts, lambda part: _encode_part(part, is_same_wire), encode_signature
-    )
-    finish = Finish(reply.stop_reason, reply.raw_stop_reason, reply.usage, reply.extra)
-    head = _encode_head(envelope, reply.id, reply.model)
-    return _encode_last(parts or [{"text": ""}], finish, is_same_wire) | head
-
-
-def _encode_head(envelope: Envelope, identity: str, model: str) -> Json:
-    return {
-        "modelVersion": model or envelope.request.model,
-        "responseId": identity or envelope.id or "0",
-    }
-
-
-def _encode_part(part: Part, is_same_wire: bool) -> Json:
-    match part:
-        case Text(text, extra):
-            carried = extra if is_same_wire else {}
-            return {"text": text, **carried} if text or carried else {}
-        case Reasoning(text, _, extra) if not text and not (is_same_wire and extra):
-            return {}
-        case Reasoning() | ToolCall() | Image():
-            return encode_part(part, part.extra if is_same_wire else {})
-        case Other():
-            return dict(part.data) if is_same_wire else {}
-        case _:
-            return {}
-
-
-def _encode_last(parts: list[Json], finish: Finish, is_same_wire: bool) -> Json:
-    """Encode the chunk that ends a reply."""
-    candidate: Json = {
-        "content": {"role": "model", "parts": parts},
-        "finishReason": _encode_stop_reason(finish, is_same_wire),
-        "index": 0,
-    }
-    usage = _encode_usage(finish.usage or Usage(), is_same_wire)
-    out: Json = {"candidates": [candidate], "usageMetadata": usage}
-    for key, value in unmark_private(finish.extra or {}).items() if is_same_wire else ():
-        target = candidate if key.startswith(_CANDIDATE) else out
-        target[key.removeprefix(_CANDIDATE)] = value
-    return out
-
-
-def _encode_stop_reason(finish: Finish, is_same_wire: bool) -> str:
-    """Return the upstream's own finish reason if it is still true."""
-    reason, raw = finish.stop_reason or "stop", finish.raw_stop_reason
-    if is_same_wire and raw:
-        expected = "stop" if reason == "calls" else reason
-        if _STOP_REASONS.get(raw, "stop") == expected:
-            return raw
-    return _FINISH_REASONS.get(reason, "STOP")
-
-
-def _encode_usage(usage: Usage, is_same_wire: bool) -> Json:
-    extra = usage.extra if is_same_wire else {}
-    counts = {
-        "promptTokenCount": max(0, usage.input - extra.get(_TOOL_USE_TOKENS, 0)),
-        "candidatesTokenCount": max(0, usage.output - usage.reasoning),
-        "totalTokenCount": usage.input + usage.output,
-    }
-    optional = omit_none(
-        cachedContentTokenCount=usage.cached or None, thoughtsTokenCount=usage.reasoning or None
-    )
-    return counts | optional | unmark_private(extra)
-
-
-class GeminiStreamEncoder:
+class GeminiStreamEncoder(StreamEncoder):
     """Encodes events as server-sent events, or as the items of one JSON array."""
 
     def __init__(self, envelope: Envelope, *, array: bool = False) -> None:
-        self._head = _encode_head(envelope, "", "")
-        self._envelope = envelope
+        super().__init__(envelope)
+        self._head = self._encode_head("", "")
         self._is_array = array
-        self._has_sent = self._has_calls = self._is_same_wire = False
+        self._has_sent = self._has_calls = False
         self._signature = ""
         """Held back for the part that follows the reasoning."""
+
+    def encode_whole(self, reply: Reply) -> Json:
+        self.is_same_wire = reply.wire == NAME
+        parts = encode_signed_parts(reply.parts, self._encode_content, self._encode_signature)
+        finish = Finish(reply.stop_reason, reply.raw_stop_reason, reply.usage, reply.extra)
+        head = self._encode_head(reply.id, reply.model)
+        return self._encode_last(parts or [{"text": ""}], finish) | head
+
+    def _encode_head(self, identity: str, model: str) -> Json:
+        return {
+            "modelVersion": model or self.envelope.request.model,
+            "responseId": identity or self.envelope.id or "0",
+        }
+
+    def _encode_signature(self, signature: str) -> str:
+        return signature if self.is_same_wire else wrap_signature(signature)
+
+    def _encode_content(self, part: Part) -> Json:
+        match part:
+            case Text(text, extra):
+                carried = self.carry(extra)
+                return {"text": text, **carried} if text or carried else {}
+            case Reasoning(text, _, extra) if not text and not self.carry(extra):
+                return {}
+            case Reasoning() | ToolCall() | Image():
+                return encode_part(part, self.carry(part.extra))
+            case Other() if self.is_same_wire:
+                return dict(part.data)
+            case _:
+                return {}
+
+    def _encode_last(self, parts: list[Json], finish: Finish) -> Json:
+        """Encode the chunk that ends a reply."""
+        own_reason = self.find_own_stop_reason(finish, _STOP_REASONS)
+        candidate: Json = {
+            "content": {"role": "model", "parts": parts},
+            "finishReason": own_reason or _FINISH_REASONS.get(finish.stop_reason or "", "STOP"),
+            "index": 0,
+        }
+        usage = self._encode_usage(finish.usage or Usage())
+        out: Json = {"candidates": [candidate], "usageMetadata": usage}
+        for key, value in unmark_private(self.carry(finish.extra)).items():
+            target = candidate if key.startswith(_CANDIDATE) else out
+            target[key.removeprefix(_CANDIDATE)] = value
+        return out
+
+    def _encode_usage(self, usage: Usage) -> Json:
+        extra = self.carry(usage.extra)
+        counts = {
+            "promptTokenCount": max(0, usage.input - extra.get(_TOOL_USE_TOKENS, 0)),
+            "candidatesTokenCount": max(0, usage.output - usage.reasoning),
+            "totalTokenCount": usage.input + usage.output,
+        }
+        optional = omit_none(
+            cachedContentTokenCount=usage.cached or None, thoughtsTokenCount=usage.reasoning or None
+        )
+        return counts | optional | unmark_private(extra)
 
     def feed(self, event: Event) -> bytes:
         match event:
             case Started():
-                self._head = _encode_head(self._envelope, event.id, event.model)
-                self._is_same_wire = event.wire == NAME
+                self._head = self._encode_head(event.id, event.model)
+                self.is_same_wire = event.wire == NAME
                 return b""
             case TextDelta():
                 return self._encode_part(Text(event.text, event.extra or {}))
@@ -321,12 +307,11 @@ class GeminiStreamEncoder:
         before = self._encode_chunk(self._sign({"text": ""})) if self._signature else b""
         chunk = self._encode_part(Reasoning(event.text, None, event.extra or {}))
         if event.signature:
-            signature = event.signature
-            self._signature = signature if self._is_same_wire else wrap_signature(signature)
+            self._signature = self._encode_signature(event.signature)
         return before + chunk
 
     def _encode_part(self, part: Text | Reasoning | ToolCall | Image | Other) -> bytes:
-        encoded = _encode_part(part, self._is_same_wire)
+        encoded = self._encode_content(part)
         if not encoded:
             return b""
         return self._encode_chunk(encoded if isinstance(part, Other) else self._sign(encoded))
@@ -340,7 +325,7 @@ class GeminiStreamEncoder:
     def _encode_finish(self, event: Finish) -> bytes:
         needs_part = not self._has_calls or bool(self._signature)
         parts = [self._sign({"text": ""})] if needs_part else []
-        last = _encode_last(parts, event, self._is_same_wire) | self._head
+        last = self._encode_last(parts, event) | self._head
         return self._encode_frame(last, is_last=True)
 
     def _encode_chunk(self, part: Json) -> bytes:

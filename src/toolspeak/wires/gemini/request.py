@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from msgspec import structs
 
-from ..._util import encode_json
+from ..._util import format_json
 from ...calls.schema import to_json_schema
 from ...errors import WireError
 from ...types import (
@@ -39,7 +39,14 @@ from ...types import (
     ToolResult,
 )
 from ..calls import ORIGINAL_ID, CallHistory
-from ..content import as_result_content, part_type, render_document, split_result_messages
+from ..content import (
+    as_result_content,
+    decode_tool,
+    decode_tools,
+    part_type,
+    render_document,
+    split_result_messages,
+)
 from ..encoding import (
     EncodedRequest,
     LocatedMessage,
@@ -50,7 +57,6 @@ from ..encoding import (
     omit_none,
 )
 from ..fields import HOSTED_TOOLS, PRIVATE, Json, json_type, nest
-from ..tools import decode_tool, decode_tools
 from .parts import (
     NAME,
     PLACEHOLDERS,
@@ -247,13 +253,13 @@ def _decode_response(response: Any) -> tuple[str, bool]:
     if isinstance(response, str):
         return response, False
     if not isinstance(response, dict):
-        return ("" if response is None else encode_json(response)), False
+        return ("" if response is None else format_json(response)), False
     is_error = bool(response.get("error"))
     if len(response) == 1:
         [(key, value)] = response.items()
         if isinstance(value, str) and (key in _TEXT_KEYS or is_error):
             return value, is_error
-    return encode_json(response), is_error
+    return format_json(response), is_error
 
 
 def _encode_response(text: str, is_error: bool) -> Json:
@@ -580,7 +586,7 @@ class GeminiRequestEncoder(RequestEncoder):
 
 
 def _is_text(part: Part) -> bool:
-    """Tell whether a part of a result is nothing but text."""
+    """Return True if a part of a result is nothing but text."""
     match part:
         case Image() | Other():
             return False

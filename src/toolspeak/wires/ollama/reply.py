@@ -17,7 +17,7 @@ from ..encoding import mark_private, omit_none, unmark_private
 from ..errors import UNKNOWN_STATUS, decode_failure
 from ..fields import PRIVATE, Fields, Json
 from ..framing import encode_line
-from ..wire import Envelope, ReplyDecoder
+from ..wire import Envelope, FrameDecoder, StreamEncoder
 from .request import IS_GENERATE, NAME, decode_call, decode_image, encode_call
 
 _STATISTICS = frozenset(
@@ -34,7 +34,7 @@ _STATISTICS = frozenset(
 _STOP_REASONS: dict[str, StopReason] = {"stop": "stop", "length": "length"}
 
 
-class OllamaReplyDecoder(ReplyDecoder):
+class OllamaFrameDecoder(FrameDecoder):
     stop_reasons = _STOP_REASONS
 
     def feed(self, frame: Any) -> Iterator[Event]:
@@ -86,30 +86,28 @@ class OllamaReplyDecoder(ReplyDecoder):
         self._extra |= mark_private(fields.rest(), _STATISTICS)
 
 
-def encode_reply(reply: Reply, envelope: Envelope) -> Json:
-    encoder = OllamaStreamEncoder(envelope)
-    encoder.feed(Started("", reply.model, wire=reply.wire))
-    images = (part.data for part in reply.parts if isinstance(part, Image))
-    return encoder.encode_last(
-        Finish(reply.stop_reason, reply.raw_stop_reason, reply.usage, reply.extra),
-        reply.text,
-        thinking=reply.reasoning or None,
-        image=next(images, None),
-        tool_calls=[encoder.encode_call(call) for call in reply.calls] or None,
-    )
-
-
-class OllamaStreamEncoder:
+class OllamaStreamEncoder(StreamEncoder):
     """Encodes events as lines, in the shape of the endpoint that was called."""
 
     def __init__(self, envelope: Envelope) -> None:
+        super().__init__(envelope)
         created = datetime.fromtimestamp(envelope.created, UTC)
         self._head = {
             "model": envelope.request.model,
             "created_at": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         self._is_generate = IS_GENERATE in envelope.request.extra
-        self._is_same_wire = False
+
+    def encode_whole(self, reply: Reply) -> Json:
+        self._encode_event(Started("", reply.model, wire=reply.wire))
+        images = (part.data for part in reply.parts if isinstance(part, Image))
+        return self._encode_last(
+            Finish(reply.stop_reason, reply.raw_stop_reason, reply.usage, reply.extra),
+            reply.text,
+            thinking=reply.reasoning or None,
+            image=next(images, None),
+            tool_calls=[self._encode_call(call) for call in reply.calls] or None,
+        )
 
     def feed(self, event: Event) -> bytes:
         line = self._encode_event(event)
@@ -119,40 +117,41 @@ class OllamaStreamEncoder:
         match event:
             case Started():
                 self._head["model"] = event.model or self._head["model"]
-                self._is_same_wire = event.wire == NAME
+                self.is_same_wire = event.wire == NAME
             case TextDelta():
                 return self._encode_line(event.text) if event.text else None
             case ReasoningDelta():
                 return self._encode_line(thinking=event.text) if event.text else None
             case CallEnd():
-                return self._encode_line(tool_calls=[self.encode_call(event.call)])
+                return self._encode_line(tool_calls=[self._encode_call(event.call)])
             case PartAdded(Image(data=str(data))) if self._is_generate:
                 return self._encode_line(image=data)
             case Failure():
                 return encode_failure(event)
             case Finish():
-                return self.encode_last(event)
+                return self._encode_last(event)
             case _:
                 pass
         return None
 
-    def encode_call(self, call: ToolCall) -> Json:
-        return encode_call(call, call.name, call.extra if self._is_same_wire else None)
+    def _encode_call(self, call: ToolCall) -> Json:
+        return encode_call(call, call.name, call.extra if self.is_same_wire else None)
 
-    def encode_last(self, finish: Finish, text: str = "", **fields: Any) -> Json:
+    def _encode_last(self, finish: Finish, text: str = "", **fields: Any) -> Json:
         usage = finish.usage or Usage()
+        own_reason = self.find_own_stop_reason(finish, _STOP_REASONS)
         return {
             **self._head,
             **self._encode_message(text, fields),
             "done": True,
-            "done_reason": self._encode_stop_reason(finish),
+            "done_reason": own_reason or ("length" if finish.stop_reason == "length" else "stop"),
             "total_duration": 0,
             "load_duration": 0,
             "prompt_eval_count": usage.input,
             "prompt_eval_duration": 0,
             "eval_count": usage.output,
             "eval_duration": 0,
-            **(unmark_private(finish.extra or {}) if self._is_same_wire else {}),
+            **unmark_private(self.carry(finish.extra)),
         }
 
     def _encode_line(self, text: str = "", **fields: Any) -> Json:
@@ -164,15 +163,6 @@ class OllamaStreamEncoder:
         # Clients reject a model's message with an image in it.
         fields.pop("image", None)
         return {"message": {"role": "assistant", "content": text, **omit_none(**fields)}}
-
-    def _encode_stop_reason(self, finish: Finish) -> str:
-        """Return the upstream's own stop reason if it is still true."""
-        reason, raw = finish.stop_reason, finish.raw_stop_reason
-        if self._is_same_wire and raw:
-            expected = "stop" if reason == "calls" else reason
-            if _STOP_REASONS.get(raw, "stop") == expected:
-                return raw
-        return "length" if reason == "length" else "stop"
 
 
 # Errors.

@@ -29,7 +29,14 @@ from ...types import (
     ToolResult,
 )
 from ..calls import ORIGINAL_ID, CallHistory
-from ..content import as_result_content, decode_image_url, part_type, render_document
+from ..content import (
+    as_result_content,
+    decode_image_url,
+    decode_tool,
+    decode_tools,
+    part_type,
+    render_document,
+)
 from ..encoding import (
     ANY_NAME,
     EncodedRequest,
@@ -40,16 +47,7 @@ from ..encoding import (
     convert_freeform_tool,
     omit_none,
 )
-from ..fields import (
-    ARGUMENTS_TEXT,
-    HOSTED_TOOLS,
-    PRIVATE,
-    Fields,
-    Json,
-    json_type,
-    nest,
-)
-from ..tools import decode_tool, decode_tools
+from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, PRIVATE, Fields, Json, json_type, nest
 
 NAME = "ollama"
 IS_GENERATE = f"{PRIVATE}generate"

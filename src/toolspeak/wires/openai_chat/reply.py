@@ -36,7 +36,7 @@ from ..errors import UNKNOWN_STATUS, decode_failure
 from ..fields import Fields, Json, nest
 from ..framing import decode_json, encode_line, encode_sse
 from ..openai import decode_part, encode_failure
-from ..wire import Envelope, ReplyDecoder
+from ..wire import Envelope, FrameDecoder, StreamEncoder
 from .request import NAME, REASONING_FIELDS, decode_reasoning, encode_reasoning
 
 _STOP_REASONS: dict[str, StopReason] = {
@@ -203,7 +203,7 @@ class _CallSlot(Struct, eq=False):
     is_named: bool = False
 
 
-class ChatReplyDecoder(ReplyDecoder):
+class ChatFrameDecoder(FrameDecoder):
     stop_reasons = _STOP_REASONS
 
     def __init__(self, calls: CallAssembler) -> None:
@@ -373,56 +373,11 @@ def _decode_detail(fields: Fields, key: str, count: str) -> tuple[int, Json]:
 # Encoding.
 
 
-def encode_reply(reply: Reply, envelope: Envelope) -> Json:
-    is_same_wire = reply.wire == NAME
-    texts = [part for part in reply.parts if isinstance(part, Text)]
-    refusal = "".join(part.text for part in texts if is_refusal(part))
-    text = "".join(part.text for part in texts if not is_refusal(part))
-    calls = [_encode_call(call, call.input, is_same_wire) for call in reply.calls]
-    message: Json = {
-        "role": "assistant",
-        "content": text or (None if calls or refusal else ""),
-        "refusal": refusal or None,
-        **encode_reasoning([part for part in reply.parts if isinstance(part, Reasoning)]),
-        **({"tool_calls": calls} if calls else {}),
-    }
-    images = [_encode_image(part) for part in reply.parts if isinstance(part, Image)]
-    if images:
-        message["images"] = images
-    reason = _encode_stop_reason(reply.stop_reason, bool(refusal))
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
-    started = Started(reply.id, reply.model, None, reply.wire, reply.extra)
-    return {
-        **_encode_head(envelope, started, "chat.completion"),
-        "choices": [choice],
-        "usage": _encode_usage(reply.usage, is_same_wire),
-    }
-
-
-def _encode_head(envelope: Envelope, started: Started, kind: str) -> Json:
-    is_same_wire = started.wire == NAME
-    return {
-        **((started.extra or {}) if is_same_wire else {}),
-        "id": started.id if is_same_wire and started.id else f"chatcmpl-{envelope.id or 0}",
-        "object": kind,
-        "created": envelope.created,
-        "model": started.model or envelope.request.model,
-    }
-
-
 def _encode_stop_reason(reason: StopReason | None, has_refusal: bool) -> str:
     # A refusal in its own field ends like any other reply.
     if reason == "refusal" and not has_refusal:
         return "content_filter"
     return _FINISH_REASONS.get(reason or "", "stop")
-
-
-def _encode_call(call: ToolCall | CallStart, text: str, is_same_wire: bool) -> Json:
-    """Encode a call whose arguments, or freeform input, are this text."""
-    kind = "custom" if call.freeform else "function"
-    inner = {"name": call.name, **_encode_input(text, call.freeform)}
-    extra = public_fields(call.extra or {}) if is_same_wire else {}
-    return {"id": call.id, "type": kind, kind: inner, **extra}
 
 
 def _encode_input(text: str, freeform: bool) -> Json:
@@ -431,25 +386,6 @@ def _encode_input(text: str, freeform: bool) -> Json:
 
 def _encode_image(image: Image) -> Json:
     return {"type": "image_url", "image_url": {"url": encode_media_url(image)}}
-
-
-def _encode_usage(usage: Usage | None, is_same_wire: bool) -> Json:
-    usage = usage or Usage()
-    extra = usage.extra if is_same_wire else {}
-    return {
-        **extra,
-        "prompt_tokens": usage.input,
-        "completion_tokens": usage.output,
-        "total_tokens": usage.input + usage.output,
-        "prompt_tokens_details": {
-            "cached_tokens": usage.cached,
-            **extra.get("prompt_tokens_details", {}),
-        },
-        "completion_tokens_details": {
-            "reasoning_tokens": usage.reasoning,
-            **extra.get("completion_tokens_details", {}),
-        },
-    }
 
 
 def is_frame_wanted(chunk: Any, request: Request) -> bool:
@@ -464,13 +400,68 @@ def _wants_usage(request: Request) -> bool:
     return isinstance(options, Mapping) and bool(options.get("include_usage"))
 
 
-class ChatStreamEncoder:
+class ChatStreamEncoder(StreamEncoder):
     def __init__(self, envelope: Envelope) -> None:
-        self._envelope = envelope
+        super().__init__(envelope)
         self._head: Json = {}
-        self._wants_usage = _wants_usage(envelope.request)
-        self._is_same_wire = self._has_refusal = False
-        self._has_sent_arguments = self._is_freeform = False
+        self._has_refusal = self._has_sent_arguments = self._is_freeform = False
+
+    def encode_whole(self, reply: Reply) -> Json:
+        started = Started(reply.id, reply.model, None, reply.wire, reply.extra)
+        head = self._encode_head(started, "chat.completion")
+        texts = [part for part in reply.parts if isinstance(part, Text)]
+        refusal = "".join(part.text for part in texts if is_refusal(part))
+        text = "".join(part.text for part in texts if not is_refusal(part))
+        calls = [self._encode_call(call, call.input) for call in reply.calls]
+        message: Json = {
+            "role": "assistant",
+            "content": text or (None if calls or refusal else ""),
+            "refusal": refusal or None,
+            **encode_reasoning([part for part in reply.parts if isinstance(part, Reasoning)]),
+            **({"tool_calls": calls} if calls else {}),
+        }
+        images = [_encode_image(part) for part in reply.parts if isinstance(part, Image)]
+        if images:
+            message["images"] = images
+        reason = _encode_stop_reason(reply.stop_reason, bool(refusal))
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+        return {**head, "choices": [choice], "usage": self._encode_usage(reply.usage)}
+
+    def _encode_head(self, started: Started, kind: str) -> Json:
+        self.is_same_wire = started.wire == NAME
+        identity = started.id if self.is_same_wire else ""
+        return {
+            **self.carry(started.extra),
+            "id": identity or f"chatcmpl-{self.envelope.id or 0}",
+            "object": kind,
+            "created": self.envelope.created,
+            "model": started.model or self.envelope.request.model,
+        }
+
+    def _encode_call(self, call: ToolCall | CallStart, text: str) -> Json:
+        """Encode a call whose arguments, or freeform input, are this text."""
+        kind = "custom" if call.freeform else "function"
+        inner = {"name": call.name, **_encode_input(text, call.freeform)}
+        extra = public_fields(self.carry(call.extra))
+        return {"id": call.id, "type": kind, kind: inner, **extra}
+
+    def _encode_usage(self, usage: Usage | None) -> Json:
+        usage = usage or Usage()
+        extra = self.carry(usage.extra)
+        return {
+            **extra,
+            "prompt_tokens": usage.input,
+            "completion_tokens": usage.output,
+            "total_tokens": usage.input + usage.output,
+            "prompt_tokens_details": {
+                "cached_tokens": usage.cached,
+                **extra.get("prompt_tokens_details", {}),
+            },
+            "completion_tokens_details": {
+                "reasoning_tokens": usage.reasoning,
+                **extra.get("completion_tokens_details", {}),
+            },
+        }
 
     def feed(self, event: Event) -> bytes:
         if type(event) is TextDelta and self._head and event.text and not event.extra:
@@ -483,8 +474,7 @@ class ChatStreamEncoder:
         return self._encode_event(event)
 
     def _start(self, event: Started) -> bytes:
-        self._is_same_wire = event.wire == NAME
-        self._head = _encode_head(self._envelope, event, "chat.completion.chunk")
+        self._head = self._encode_head(event, "chat.completion.chunk")
         self._chunk_start = encode_line(self._head)[:-1] + b',"choices":[{"index":0,"delta":'
         self._text_chunk_start = b'data: %b{"content":' % self._chunk_start
         return self._encode_chunk({"role": "assistant", "content": ""})
@@ -499,7 +489,7 @@ class ChatStreamEncoder:
                 )
             case CallStart():
                 self._has_sent_arguments, self._is_freeform = False, event.freeform
-                call = _encode_call(event, "", self._is_same_wire)
+                call = self._encode_call(event, "")
                 return self._encode_call_chunk(event.index, call)
             case ArgumentsDelta():
                 self._has_sent_arguments = True
@@ -529,8 +519,8 @@ class ChatStreamEncoder:
 
     def _encode_finish(self, event: Finish) -> bytes:
         last = self._encode_chunk({}, _encode_stop_reason(event.stop_reason, self._has_refusal))
-        if self._wants_usage:
-            usage = _encode_usage(event.usage, self._is_same_wire)
+        if _wants_usage(self.envelope.request):
+            usage = self._encode_usage(event.usage)
             last += encode_sse({**self._head, "choices": [], "usage": usage})
         return last + _DONE
 

@@ -19,7 +19,6 @@ from ...types import (
     Part,
     Reasoning,
     Request,
-    ResponseFormat,
     Role,
     Text,
     Thinking,
@@ -32,6 +31,8 @@ from ..calls import CallHistory
 from ..content import (
     REFUSAL,
     as_plain_text,
+    decode_tool,
+    decode_tools,
     encode_media_url,
     is_refusal,
     merge_assistant_messages,
@@ -53,12 +54,10 @@ from ..openai import (
     OpenAIRequestEncoder,
     decode_part,
     decode_tool_choice,
-    encode_schema_format,
     is_hosted,
     list_chosen_tools,
     take_metadata,
 )
-from ..tools import decode_tool, decode_tools
 
 NAME = "openai_chat"
 _SAMPLING = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")
@@ -115,6 +114,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
 class ChatRequestEncoder(OpenAIRequestEncoder):
     wire = NAME
     max_id = 40
+    is_nested = True
 
     def encode(self) -> EncodedRequest:
         request, extra = self.request, self.extra
@@ -201,9 +201,6 @@ class ChatRequestEncoder(OpenAIRequestEncoder):
         inner |= extra.pop("image_url", {})
         return {"type": "image_url", "image_url": inner, **extra}
 
-    def encode_file(self, file: Json, extra: Json) -> Json:
-        return {"type": "file", "file": file | extra.pop("file", {}), **extra}
-
     def _encode_call(self, call: ToolCall, path: str) -> Json:
         name = self.names.to_wire(call.name, call.namespace)
         extra = dict(self.losses.carry(call.extra, path))
@@ -260,31 +257,22 @@ class ChatRequestEncoder(OpenAIRequestEncoder):
             return original
         if choice.validated:
             self.losses.drop("schema validation of optional calls", "$.tool_choice")
-        if not choice.names:
-            return None if choice.mode == "auto" else choice.mode
-        named = self.encode_chosen_tools("custom" if self.is_same_wire else "function")
-        chosen = [{"type": kind, kind: {"name": name}} for kind, name in named]
-        if len(chosen) == 1 and choice.mode == "required":
-            return chosen[0]
-        return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": chosen}}
+        return self.encode_tool_choice()
 
     def _encode_settings(self) -> Json:
-        request, out = self.request, Json()
+        request, out = self.request, self.encode_metadata()
         limit_field = self.extra.pop(_LIMIT_FIELD, "max_tokens")
         if request.response_format:
-            out["response_format"] = _encode_response_format(request.response_format)
+            out["response_format"] = self.encode_response_format()
         if request.thinking != _DEFAULT_THINKING:
             out |= omit_none(reasoning_effort=choose_effort(request.thinking, self.losses) or None)
         if request.stop:
             out["stop"] = list(request.stop)
-        if request.metadata and (user := self.encode_user_id()):
-            out["user"] = user
         if request.max_tokens is not None:
             out[limit_field] = request.max_tokens
         if request.sampling:
             out |= self.encode_sampling(_SAMPLING, _SAMPLING_EXTENSIONS)
-        metadata = {key: value for key, value in request.metadata.items() if key != "user_id"}
-        return {**out, "metadata": metadata} if metadata else out
+        return out
 
 
 # Messages.
@@ -493,7 +481,7 @@ def _decode_settings(fields: Fields, extra: Json) -> Json:
 @memoize_by_identity
 def _encode_own_tools(tools: tuple[Tool, ...]) -> list[Json]:
     """Encode tools that came through this very API; nothing of them is lost."""
-    names = build_name_mapper(OPENAI_NAMES, keeps_namespaces=False)(tools)
+    names = build_name_mapper(OPENAI_NAMES)(tools)
     losses = LossLog(NAME, NAME)
     return [_encode_tool(tool, names.to_wire(tool.name, tool.namespace), losses) for tool in tools]
 
@@ -511,9 +499,3 @@ def _encode_tool(tool: Tool, name: str, losses: LossLog) -> Json:
         schema = sent.parameters if losses.is_same_wire else as_object_schema(sent.parameters)
         inner |= omit_none(parameters=schema or None, strict=sent.strict)
     return {"type": kind, kind: inner | extra, **outer}
-
-
-def _encode_response_format(form: ResponseFormat) -> Json:
-    if form.schema is None:
-        return {"type": "json_object"}
-    return {"type": "json_schema", "json_schema": encode_schema_format(form)}

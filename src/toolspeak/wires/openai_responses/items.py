@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..._util import encode_json
+from ..._util import format_json
 from ...errors import WireError
 from ...events import ITEM_ID
 from ...types import (
@@ -41,7 +41,7 @@ from ..content import (
     encode_media_url,
     is_refusal,
 )
-from ..encoding import NameRule, omit_none, public_fields
+from ..encoding import OPENAI_NAMES, omit_none, public_fields
 from ..fields import ARGUMENTS_TEXT, PRIVATE, Fields, Json
 from ..openai import OpenAIRequestEncoder, decode_part
 
@@ -213,12 +213,12 @@ class InputEncoder(OpenAIRequestEncoder):
     """Encodes messages as items."""
 
     wire = NAME
-    keeps_namespaces = True
+    name_rule = replace(OPENAI_NAMES, has_namespaces=True)
     max_id = 64
     has_file_urls = True
 
-    def __init__(self, request: Request, name_rule: NameRule | None = None) -> None:
-        super().__init__(request, name_rule)
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
         self._freeform_calls: set[str] = set()
         """Ids of calls whose results have another type."""
 
@@ -318,9 +318,6 @@ class InputEncoder(OpenAIRequestEncoder):
         url, detail = encode_media_url(image), image.detail or "auto"
         return {**extra, "type": "input_image", "image_url": url, "detail": detail}
 
-    def encode_file(self, file: Json, extra: Json) -> Json:
-        return {"type": "input_file", **file, **extra}
-
 
 def _encode_extra(extra: Json) -> Json:
     """Return the fields of an item that its `extra` holds."""
@@ -398,7 +395,7 @@ def encode_call_input(call: ToolCall) -> str:
     value = call.arguments.get("input")
     if not call.freeform or isinstance(value, str):
         return call.input
-    return "" if value is None else encode_json(value)
+    return "" if value is None else format_json(value)
 
 
 def encode_image_item(image: Image) -> Json:

@@ -15,7 +15,7 @@ from ..content import REFUSAL
 from ..encoding import omit_none
 from ..errors import UNKNOWN_STATUS, decode_failure
 from ..fields import Fields, Json
-from ..wire import ReplyDecoder
+from ..wire import FrameDecoder
 from .items import NAME, PARAGRAPH_BREAK, decode_image_item, decode_reasoning, take_rest
 
 INCOMPLETE_REASONS: dict[str, StopReason] = {
@@ -53,7 +53,7 @@ class _ItemState(Struct, eq=False):
     """A call's arguments, if they came whole."""
 
 
-class ResponsesReplyDecoder(ReplyDecoder):
+class ResponsesFrameDecoder(FrameDecoder):
     """Decodes events, or a whole response. Many events repeat earlier ones; what has been emitted
     is not emitted again."""
 
@@ -311,7 +311,7 @@ class ResponsesReplyDecoder(ReplyDecoder):
         arguments, extra = None if item.is_streamed else whole, take_rest(fields)
         yield from self._calls.end(item, arguments, cut=is_cut, extra=extra)
 
-    _EVENTS: ClassVar[dict[str, Callable[[ResponsesReplyDecoder, Fields], Iterator[Event]]]] = {
+    _EVENTS: ClassVar[dict[str, Callable[[ResponsesFrameDecoder, Fields], Iterator[Event]]]] = {
         "response.created": _decode_progress,
         "response.queued": _decode_progress,
         "response.in_progress": _decode_progress,

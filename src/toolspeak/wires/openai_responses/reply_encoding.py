@@ -28,7 +28,7 @@ from ..encoding import ANY_NAME, public_fields
 from ..fields import Json
 from ..framing import encode_sse
 from ..openai import encode_failure
-from ..wire import Envelope
+from ..wire import Envelope, StreamEncoder
 from .items import (
     INSTRUCTIONS,
     NAME,
@@ -78,28 +78,23 @@ _REQUEST_FIELDS: Json = {
 """Fields of its request that a response repeats, with their defaults."""
 
 
-def encode_reply(reply: Reply, envelope: Envelope) -> Json:
-    """Encode the response in which the reply's stream would end."""
-    encoder = ResponsesStreamEncoder(envelope)
-    encoded = [json for event in unfold(reply) for json in encoder.encode(event)]
-    return encoded[-1]["response"]
-
-
-class ResponsesStreamEncoder:
+class ResponsesStreamEncoder(StreamEncoder):
     """Encodes events, and collects the response that they amount to."""
 
     def __init__(self, envelope: Envelope) -> None:
-        self._envelope = envelope
+        super().__init__(envelope)
         self._event_count = 0
         self._head: Json = {}
-        self._is_same_wire = False
-        """The reply came through this very API, so every `extra` is sent along."""
         self._has_refusal = False
         self._usage: Usage | None = None
         self._open: OutputItem | None = None
         self._output: list[Json] = []
         self._item_count = 0
         """Items that have started."""
+
+    def encode_whole(self, reply: Reply) -> Json:
+        """Encode the response in which the reply's stream would end."""
+        return [json for event in unfold(reply) for json in self.encode(event)][-1]["response"]
 
     def feed(self, event: Event) -> bytes:
         return b"".join(map(self._frame, self.encode(event)))
@@ -124,7 +119,7 @@ class ResponsesStreamEncoder:
             case ArgumentsDelta() if isinstance(self._open, CallItem):
                 yield self._open.add(event.json)
             case CallEnd() if isinstance(self._open, CallItem):
-                extra = public_fields(self._carry(event.call.extra))
+                extra = public_fields(self.carry(event.call.extra))
                 yield from self._open.end(event.call, extra)
                 self._collect_item()
             case CallRejected() if isinstance(self._open, CallItem):
@@ -142,16 +137,16 @@ class ResponsesStreamEncoder:
     # The response.
 
     def _start(self, event: Started) -> Iterator[Json]:
-        self._is_same_wire = event.wire == NAME
+        self.is_same_wire = event.wire == NAME
         self._usage = event.usage
-        request = self._envelope.request
-        own_id = f"resp_{self._envelope.id.removeprefix('resp_') or 0}"
-        is_known = event.id and (self._is_same_wire or event.id.startswith("resp_"))
-        extra = self._carry(event.extra)
+        request = self.envelope.request
+        own_id = f"resp_{self.envelope.id.removeprefix('resp_') or 0}"
+        is_known = event.id and (self.is_same_wire or event.id.startswith("resp_"))
+        extra = self.carry(event.extra)
         self._head = {
             "id": event.id if is_known else own_id,
             "object": "response",
-            "created_at": self._envelope.created,
+            "created_at": self.envelope.created,
             "model": event.model or request.model,
             **{key: value for key, value in extra.items() if key not in ("id", "model")},
             **_repeat_request(request, extra),
@@ -179,14 +174,14 @@ class ResponsesStreamEncoder:
         if event.stop_reason == "error":
             status, why = "failed", event.raw_stop_reason or "error"
             error = {"code": "server_error", "message": f"The model stopped: {why}."}
-        self._head |= self._carry(event.extra)
+        self._head |= self.carry(event.extra)
         usage = event.usage or self._usage or Usage()
         yield self._response_event(
             status,
             status,
             error=error,
             incomplete_details={"reason": reason} if reason else None,
-            usage=_encode_usage(usage, self._carry(usage.extra)),
+            usage=_encode_usage(usage, self.carry(usage.extra)),
         )
 
     def _find_incomplete_reason(self, event: Finish) -> str | None:
@@ -210,12 +205,9 @@ class ResponsesStreamEncoder:
 
     # Items.
 
-    def _carry(self, extra: Json | None) -> Json:
-        return (extra or {}) if self._is_same_wire else {}
-
     def _choose_id(self, prefix: str, extra: Json | None = None, item: str = "") -> str:
         """Return the id of the next item: the upstream's, if it has one."""
-        if known := item or self._carry(extra).get(ITEM_ID):
+        if known := item or self.carry(extra).get(ITEM_ID):
             return known
         suffix = self._head["id"].removeprefix("resp_")[:_MAX_ID_SUFFIX]
         return f"{prefix}_{self._item_count}_{suffix}"
@@ -239,7 +231,7 @@ class ResponsesStreamEncoder:
     def _encode_text(self, event: TextDelta) -> Iterator[Json]:
         item, is_refused, fields = event.item, False, {}
         if event.extra:
-            extra = self._carry(event.extra)
+            extra = self.carry(event.extra)
             is_refused = is_refusal(event)
             item, fields = item or extra.get(ITEM_ID, ""), public_fields(extra)
         if not event.text and not fields:
@@ -257,7 +249,7 @@ class ResponsesStreamEncoder:
                 yield from self._close_item()
 
     def _encode_reasoning(self, event: ReasoningDelta) -> Iterator[Json]:
-        extra, reasoning = self._carry(event.extra), self._open
+        extra, reasoning = self.carry(event.extra), self._open
         if not isinstance(reasoning, ReasoningItem) or event.item not in ("", reasoning.id):
             if not event.text and event.signature is None:
                 return
@@ -274,7 +266,7 @@ class ResponsesStreamEncoder:
         item: Json = {}
         if isinstance(part, Image) and part.data is not None:
             item = encode_image_item(part)
-        elif isinstance(part, Other) and self._is_same_wire:
+        elif isinstance(part, Other) and self.is_same_wire:
             item = part.data
         if item:
             identity = item.get("id")
@@ -283,9 +275,15 @@ class ResponsesStreamEncoder:
             yield from self._close_item()
 
 
+class _RepeatedRequest(ResponsesRequestEncoder):
+    """A request with the tool names of its client."""
+
+    name_rule = replace(ANY_NAME, has_namespaces=True)
+
+
 def _repeat_request(request: Request, extra: Json) -> Json:
     """Return the fields of the request that a response repeats."""
-    fields = ResponsesRequestEncoder(request, ANY_NAME).encode_settings()
+    fields = _RepeatedRequest(request).encode_settings()
     first = request.messages[0] if request.messages else None
     if first is not None and first.extra.get(INSTRUCTIONS):
         texts = [part.text for part in first.parts if isinstance(part, Text)]

@@ -12,17 +12,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...types import Message, Note, Request, ResponseFormat, Thinking, Tool, ToolChoice
-from ..content import as_plain_text, take_response_format
+from ..content import as_plain_text, decode_tool, decode_tools, take_response_format
 from ..encoding import EFFORTS, EncodedRequest, as_object_schema, choose_effort, omit_none
 from ..fields import HOSTED_TOOLS, PRIVATE, Fields, Json, nest
 from ..openai import (
     decode_tool_choice,
-    encode_schema_format,
     is_hosted,
     list_chosen_tools,
     take_metadata,
 )
-from ..tools import decode_tool, decode_tools
 from .items import INSTRUCTIONS, NAME, InputEncoder, decode_input
 
 _SAMPLING = ("temperature", "top_p")
@@ -106,16 +104,13 @@ class ResponsesRequestEncoder(InputEncoder):
                 body["parallel_tool_calls"] = False
         elif request.tools is not None and self.is_same_wire:
             body["tools"] = []
-        metadata = {key: value for key, value in request.metadata.items() if key != "user_id"}
-        text = omit_none(format=_encode_response_format(request.response_format))
+        text = omit_none(format=self.encode_response_format())
         body |= omit_none(
             text=text | (extra.pop("text", None) or {}) or None,
             reasoning=self._encode_thinking() | (extra.pop("reasoning", None) or {}) or None,
             max_output_tokens=self._encode_max_tokens(),
-            user=self.encode_user_id(),
-            metadata=metadata or None,
         )
-        return body | self.encode_sampling(_SAMPLING) | extra
+        return body | self.encode_metadata() | self.encode_sampling(_SAMPLING) | extra
 
     def _encode_max_tokens(self) -> int | None:
         limit = self.request.max_tokens
@@ -167,12 +162,7 @@ class ResponsesRequestEncoder(InputEncoder):
         choice = self.request.tool_choice
         if original is not None and decode_tool_choice(original, "$.tool_choice") == choice:
             return self._rename_choice(original)
-        chosen = [{"type": kind, "name": name} for kind, name in self.encode_chosen_tools()]
-        if not chosen:
-            return None if choice.mode == "auto" else choice.mode
-        if len(chosen) == 1 and choice.mode == "required":
-            return chosen[0]
-        return {"type": "allowed_tools", "mode": choice.mode, "tools": chosen}
+        return self.encode_tool_choice()
 
     def _rename_choice(self, choice: Json) -> Json:
         """Return the client's tool choice with the tool names that are sent."""
@@ -248,14 +238,6 @@ def _decode_response_format(fields: Fields, extra: Json) -> ResponseFormat | Non
     if rest := text.rest():
         extra["text"] = rest
     return response_format
-
-
-def _encode_response_format(form: ResponseFormat | None) -> Json | None:
-    if form is None:
-        return None
-    if form.schema is None:
-        return {"type": "json_object"}
-    return {"type": "json_schema"} | encode_schema_format(form)
 
 
 def _decode_thinking(fields: Fields, extra: Json) -> Thinking:

@@ -17,9 +17,8 @@ from functools import partial
 from typing import Any, Literal, TypeGuard
 
 from .calls.drafts import read_drafts
-from .calls.ids import new_call_id
 from .calls.lenient_json import MAX_DEPTH
-from .calls.resolution import CallResolver
+from .calls.resolution import CallResolver, new_call_id
 from .calls.tools import Toolset, as_tools
 from .dialects import Dialect, Parser
 from .dialects.markers import AUTO

@@ -18,23 +18,27 @@ An accepted call then gets an id that no other call of the reply has; a repetiti
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct, structs
 
+from .._util import random_id
 from ..notes import NOTES
 from ..types import Note, Rejection, ToolCall, Trust
 from .coercion import SchemaViolation
 from .drafts import CallDraft, decode_arguments, draft_structured_call
-from .ids import CallIds, new_call_id
-from .json_values import nesting_depth
+from .json_values import canonical_json, json_equal, nesting_depth
 from .lenient_json import MAX_DEPTH
 from .placeholders import find_placeholder
 from .tools import Toolset, strip_name_prefix
 
 EchoCheck = Callable[[str, Mapping[str, Any], str], bool]
 """Tells whether a call (name, arguments, its text) only repeats a tool result or a document."""
+CallKey = tuple[str, str]
+"""A call without its id: the name, and the arguments as canonical JSON."""
 MAX_QUOTE = 400
 """How many characters of the reply a note or a rejection quotes."""
 _MAX_VIOLATIONS = 3
@@ -55,6 +59,11 @@ class Resolution(Struct, frozen=True):
     call: ToolCall | None = None
     rejection: Rejection | None = None
     notes: tuple[Note, ...] = ()
+
+
+def new_call_id() -> str:
+    """Return an id for a call that came without one."""
+    return f"call_{random_id()}"
 
 
 class CallResolver:
@@ -248,3 +257,84 @@ def _note_correction(name: str, found: str) -> tuple[Note, ...]:
 def _note_repairs(repairs: tuple[str, ...], source: str) -> tuple[Note, ...]:
     codes = (f"repaired-{repair}" for repair in repairs)
     return tuple(Note(code, NOTES[code], source[:MAX_QUOTE]) for code in codes)
+
+
+# Ids, and keys that tell whether two calls are the same.
+
+
+class CallIds:
+    """The ids of one reply's calls, and the calls made so far."""
+
+    def __init__(self, new_id: Callable[[], str]) -> None:
+        self._new_id = new_id
+        self._taken: set[str] = set()
+        self._calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._keys: set[CallKey] = set()
+        """The keys of the first `_key_count` calls; computed on demand: most replies need none."""
+        self._key_count = 0
+
+    def claim(self, wanted: str) -> str:
+        """Reserve an id for a call: the wanted one if it is free, else a new one."""
+        identity = wanted if wanted and wanted not in self._taken else self._new_id()
+        self._taken.add(identity)
+        return identity
+
+    def release(self, identity: str) -> None:
+        """Free the id of a call that was not made."""
+        self._taken.discard(identity)
+
+    def record(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """Remember a call that was made."""
+        self._calls[identity] = (name, arguments)
+
+    def is_repeated(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Return True if the same call with the same id was made before."""
+        known = self._calls.get(identity) if identity else None
+        return known is not None and known[0] == name and json_equal(known[1], arguments)
+
+    def has_call(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Return True if the same call was made before, under any id."""
+        for made_name, made_arguments in islice(self._calls.values(), self._key_count, None):
+            self._keys.add(call_key(made_name, made_arguments))
+        self._key_count = len(self._calls)
+        return call_key(name, arguments) in self._keys
+
+    def keep_first(self, count: int) -> None:
+        """Forget all calls but the first `count`."""
+        while len(self._calls) > count:
+            identity, _ = self._calls.popitem()
+            self._taken.discard(identity)
+        if self._key_count > count:
+            self._keys, self._key_count = set(), 0
+
+
+_MAYBE_INTEGRAL_FLOAT = re.compile(r"\.0|\de")
+"""A float that may be integral: `3.0`, `1e3`."""
+
+
+def call_key(name: str, arguments: Mapping[str, Any]) -> CallKey:
+    """Return a key that is equal for calls that do the same."""
+    try:
+        written = canonical_json(arguments)
+    except TypeError:
+        # A mapping that is not a dict.
+        return name, canonical_json(_with_integral_floats_as_integers(arguments))
+    if _MAYBE_INTEGRAL_FLOAT.search(written):
+        try:
+            written = canonical_json(_with_integral_floats_as_integers(arguments))
+        except RecursionError:
+            pass
+    return name, written
+
+
+def _with_integral_floats_as_integers(value: Any) -> Any:
+    """Replace 3.0 by 3, everywhere in a value."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        return [_with_integral_floats_as_integers(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _with_integral_floats_as_integers(item) for key, item in value.items()}
+    return value

@@ -26,13 +26,7 @@ from ..errors import UsageError
 from ..types import Tool
 from .callables import tool_from_function
 from .coercion import Coercion, coerce_arguments
-from .schema import (
-    SchemaValidator,
-    get_properties,
-    get_validator,
-    is_openapi_schema,
-    to_json_schema,
-)
+from .schema import get_properties, is_openapi_schema, to_json_schema
 
 _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema")
 _CALLABLE_TYPES = ("function", "custom", None)
@@ -188,7 +182,6 @@ class Toolset:
     def __init__(self, tools: Iterable[Tool]) -> None:
         self.tools = {tool.name: tool for tool in tools}
         self.names = tuple(self.tools)
-        self._validators: dict[str, SchemaValidator] = {}
 
     def resolve_name(self, name: str) -> str | None:
         """Return the declared name that `name` refers to, or None.
@@ -224,15 +217,7 @@ class Toolset:
 
     def coerce_arguments(self, name: str, arguments: dict[str, Any], source: str) -> Coercion:
         """Coerce arguments to the schema of a declared tool."""
-        validator = self._validators.get(name)
-        if validator is None:
-            schema = self.tools[name].parameters
-            try:
-                validator = self._validators[name] = get_validator(schema)
-            except RecursionError:
-                # `coerce_arguments` reports a schema that is nested too deeply.
-                return coerce_arguments(arguments, schema, source)
-        return coerce_arguments(arguments, validator, source)
+        return coerce_arguments(arguments, self.tools[name].parameters, source)
 
     def find_by_arguments(self, arguments: Mapping[str, Any]) -> list[str]:
         """Return the names of the tools that declare all of these arguments."""

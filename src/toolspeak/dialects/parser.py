@@ -30,11 +30,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from ..calls.ids import new_call_id
 from ..calls.json_values import iter_strings
-from ..calls.resolution import CallResolver
+from ..calls.resolution import CallResolver, new_call_id
 from ..calls.tools import Toolset, as_tools
 from ..errors import UsageError
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassify
@@ -85,6 +84,11 @@ class ParserOptions(Struct, frozen=True, eq=False):
     is_incremental: bool = False
     max_call: int = MAX_CALL_LENGTH
     new_id: Callable[[], str] = new_call_id
+
+    def for_other_text(self, **changes: Any) -> ParserOptions:
+        """Return the options to read another text by itself, with the same tools."""
+        other = ParserOptions(dialect=self.dialect, tools=self.tools, types_only=self.types_only)
+        return structs.replace(other, **changes)
 
 
 class Parser:
@@ -210,7 +214,7 @@ def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> Rep
 
 def find_calls(options: ParserOptions, text: str) -> Iterator[FoundCall]:
     """Yield every call that a text holds, in any dialect, also inside other calls."""
-    inner = ParserOptions(tools=options.tools, types_only=options.types_only, trust="lenient")
+    inner = options.for_other_text(dialect=AUTO, trust="lenient")
     for _ in range(_MAX_NESTING):
         inner_texts: list[str] = []
         machine = build_machine(inner, is_exhaustive=True)
@@ -225,25 +229,14 @@ def find_calls(options: ParserOptions, text: str) -> Iterator[FoundCall]:
 
 def makes_calls(options: ParserOptions, text: str) -> bool:
     """Return True if an earlier reply of the same model made a call."""
-    inner = ParserOptions(
-        dialect=options.dialect,
-        tools=options.tools,
-        types_only=options.types_only,
-        trust="standard" if options.trust == "strict" else options.trust,
-    )
-    found = build_machine(inner).read_whole(text)
+    trust: Trust = "standard" if options.trust == "strict" else options.trust
+    found = build_machine(options.for_other_text(trust=trust)).read_whole(text)
     return any(isinstance(event, CallEnd) for event in found)
 
 
 def find_final_calls(options: ParserOptions, text: str) -> int:
     """Return where the complete calls of an expected dialect begin that end a text, or -1."""
-    inner = ParserOptions(
-        dialect=options.dialect,
-        tools=options.tools,
-        types_only=options.types_only,
-        trust="strict",
-    )
-    return build_machine(inner).find_final_calls(text)
+    return build_machine(options.for_other_text(trust="strict")).find_final_calls(text)
 
 
 class ReplyMachine:
@@ -478,11 +471,8 @@ class ReplyMachine:
     def _make_calls_of_reasoning(self) -> None:
         """Make the calls that stand in the reasoning of a reply that makes none itself."""
         options = self._options
-        inner = ParserOptions(
-            tools=options.tools,
-            types_only=options.types_only,
-            context=options.context,
-            new_id=options.new_id,
+        inner = options.for_other_text(
+            dialect=AUTO, trust="standard", context=options.context, new_id=options.new_id
         )
         found = build_machine(inner).read_whole("\n".join(self._reasoning.thoughts_with_calls))
         if any(isinstance(event, CallEnd) for event in found):

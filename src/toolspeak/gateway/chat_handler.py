@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
-from ..calls.ids import random_id
+from .._util import random_id
 from ..errors import UpstreamError, WireError
 from ..events import Event
 from ..types import Note, Reply, Request

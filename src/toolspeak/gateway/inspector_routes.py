@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Struct, structs, to_builtins
 
-from ..calls.ids import random_id
+from .._util import random_id
 from ..errors import UsageError
 from ..observe.inspector.client import API_ROOT, INSPECTOR_ROOT
 from ..observe.inspector.recorder import RequestRecorder

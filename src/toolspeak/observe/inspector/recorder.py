@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ...calls.ids import random_id
+from ..._util import random_id
 from ...config.settings import Config, configured_secrets
 from ...store.base import Store
 from ...upstream.record import RequestCapture, RequestRecord

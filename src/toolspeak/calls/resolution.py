@@ -71,7 +71,7 @@ class CallResolver:
 
     def __init__(
         self,
-        tools: Toolset | None,
+        tools: Toolset,
         trust: Trust = "lenient",
         is_echo: EchoCheck | None = None,
         *,
@@ -79,7 +79,6 @@ class CallResolver:
         new_id: Callable[[], str] = new_call_id,
     ) -> None:
         self.tools = tools
-        """None: any tool may be called."""
         self.types_only = types_only
         """Tools only give the types of arguments; calls of other tools are accepted too."""
         self.ids = CallIds(new_id)
@@ -99,8 +98,7 @@ class CallResolver:
         if nesting_depth(call.arguments) > MAX_DEPTH:
             problem = "the call is nested too deeply"
             return self.reject(Rejection(source[:MAX_QUOTE], "malformed", problem, name=call.name))
-        declared = self.tools.tools if self.tools else None
-        checked = self.check(draft_structured_call(call, declared), source)
+        checked = self.check(draft_structured_call(call, self.tools.declared), source)
         if checked.rejection is not None:
             return self.reject(checked.rejection)
         resolution = self.make_call(checked, call.id)
@@ -131,8 +129,8 @@ class CallResolver:
         if draft.repairs or repairs:
             notes += _note_repairs((*draft.repairs, *repairs), source)
         checked = CheckedDraft(name, arguments, notes)
-        if self.tools is not None and name in self.tools.tools:
-            checked = self._match_schema(self.tools, checked, source, types_only)
+        if name in self.tools.tools:
+            checked = self._match_schema(checked, source, types_only)
             if checked.rejection is not None:
                 return checked
         return self._reject_quotation(checked, source, raw) or checked
@@ -171,29 +169,27 @@ class CallResolver:
     ) -> tuple[str | None, tuple[Note, ...]]:
         if not name:
             return self._infer_name(arguments)
-        found = self.tools.resolve_name(name) if self.tools else strip_name_prefix(name) or None
+        found = self.tools.resolve_name(name)
         return found, _note_correction(name, found) if found else ()
 
     def _infer_name(self, arguments: dict[str, Any] | None) -> tuple[str | None, tuple[Note, ...]]:
         """Return the only tool that declares all arguments, for a call without a name."""
-        matching = self.tools.find_by_arguments(arguments) if self.tools and arguments else []
+        matching = self.tools.find_by_arguments(arguments) if arguments else []
         if len(matching) != 1:
             return None, ()
         message = f"the call names no tool; its arguments match only {matching[0]!r}"
         return matching[0], (Note("name-inferred", message),)
 
     def _describe_unknown(self, name: str) -> str:
-        if self.tools is None or not self.tools.names:
+        if not self.tools.names:
             return f"there is no tool named {name!r}"
         similar = ", ".join(self.tools.suggest_names(name))
         return f"there is no tool named {name!r}; available tools include {similar}"
 
-    def _match_schema(
-        self, tools: Toolset, checked: CheckedDraft, source: str, types_only: bool
-    ) -> CheckedDraft:
+    def _match_schema(self, checked: CheckedDraft, source: str, types_only: bool) -> CheckedDraft:
         """Coerce the arguments to the tool's schema, or reject the call."""
         name, notes = checked.name, checked.notes
-        coercion = tools.coerce_arguments(name, checked.arguments, source)
+        coercion = self.tools.coerce_arguments(name, checked.arguments, source)
         if coercion.violations:
             path = coercion.violations[0].path
             problem = "; ".join(map(_describe_violation, coercion.violations[:_MAX_VIOLATIONS]))
@@ -216,11 +212,10 @@ class CallResolver:
     ) -> CheckedDraft | None:
         """Reject a valid call that is only an example or an echo; None if it is neither."""
         name, arguments = checked.name, checked.arguments
-        if self._trust != "lenient":
-            schema = self.tools.get_schema(name) if self.tools else None
-            if path := find_placeholder(arguments, schema):
-                problem = f"the value of {path!r} is a placeholder: the call is an example"
-                return reject_draft("placeholder", problem, name, f"$.{path}", source)
+        may_be_example = self._trust != "lenient"
+        if may_be_example and (path := find_placeholder(arguments, self.tools.get_schema(name))):
+            problem = f"the value of {path!r} is a placeholder: the call is an example"
+            return reject_draft("placeholder", problem, name, f"$.{path}", source)
         if self._is_echo and self._is_echo(name, arguments, raw):
             problem = "the call is copied from a tool result or a document"
             return reject_draft("echoed", problem, name, raw=source)

@@ -177,10 +177,11 @@ _NO_SCHEMA: dict[str, Any] = {}
 
 
 class Toolset:
-    """The declared tools of one request."""
+    """The declared tools of one request; with None, any tool may be called."""
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
-        self.tools = {tool.name: tool for tool in tools}
+    def __init__(self, tools: Iterable[Tool] | None) -> None:
+        self.tools = {tool.name: tool for tool in tools or ()}
+        self.declared = None if tools is None else self.tools
         self.names = tuple(self.tools)
 
     def resolve_name(self, name: str) -> str | None:
@@ -191,6 +192,8 @@ class Toolset:
         """
         if name in self.tools:
             return name
+        if self.declared is None:
+            return strip_name_prefix(name) or None
         variant = name
         for variant in _undo_changes(name):
             if variant in self.tools:
@@ -207,8 +210,12 @@ class Toolset:
             found = [one for one in self.names if _split_name(one)[-len(parts) :] == parts]
         return found[0] if len(found) == 1 else None
 
+    def is_declared(self, name: str) -> bool:
+        """Return True if the name refers to a declared tool."""
+        return self.declared is not None and self.resolve_name(name) is not None
+
     def has_name_starting_with(self, text: str) -> bool:
-        return f"\n{text}" in _list_spellings(self.names)
+        return self.declared is None or f"\n{text}" in _list_spellings(self.names)
 
     def get_schema(self, name: str) -> dict[str, Any]:
         """Return the schema of a tool; an empty one for an unknown tool."""

@@ -71,6 +71,10 @@ class EventWriter:
         """The length of the text since the last call, without the white space at its edge."""
         self.has_reasoning = False
 
+    @property
+    def begins_line(self) -> bool:
+        return self.last_character in ("", "\n")
+
     def take_events(self) -> list[Event]:
         """Return the events since the last time."""
         self._flush_text()

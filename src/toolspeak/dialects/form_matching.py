@@ -96,7 +96,8 @@ def read_form(attempt: FormReader) -> Reading[Body]:
     if header.name:
         attempt.add_call(CallDraft(header.name, None, header.id))
     else:
-        attempt.add_note("no-call", "a section for calls is empty", attempt.buffer.held_text())
+        held = attempt.buffer.held_text()
+        attempt.writer.add_note("no-call", "a section for calls is empty", held)
     return Body()
 
 
@@ -176,8 +177,8 @@ def _parse_header_word(attempt: FormReader, word: str) -> Header:
     patterns = attempt.form.dialect.header_patterns
     found = [match[1] for pattern in patterns if (match := re.fullmatch(pattern, word))]
     name = found[0] if found else ""
-    if attempt.names.tools:
-        declared = attempt.names.tools.tools
+    declared = attempt.names.tools.declared
+    if declared is not None:
         name = next((other for other in found if other in declared or other.isdigit()), name)
         name = "" if name.isdigit() else name
     return Header(name, word)

@@ -180,12 +180,12 @@ def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> Rep
 
     An exhaustive one reads every call in a text, in any dialect and at any place.
     """
-    toolset = None if options.tools is None else Toolset(options.tools)
-    names = toolset.names if toolset else None
+    toolset = Toolset(options.tools)
+    names = None if toolset.declared is None else toolset.names
     if is_exhaustive:
         table = without_position_rules(marker_table_for(EVERY_DIALECT, names))
     else:
-        scope = build_scope(options.dialect, options.trust, has_tools=toolset is not None)
+        scope = build_scope(options.dialect, options.trust, has_tools=names is not None)
         table = marker_table_for(scope, names)
     is_echo = None
     if options.context:
@@ -205,8 +205,8 @@ def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> Rep
         writer=writer,
         sink=CallSink(writer, resolver, incremental=options.is_incremental),
         resolver=resolver,
-        names=AllowedNames(toolset, toolset is None or types_only),
-        names_in_prose=AllowedNames(toolset, toolset is None),
+        names=AllowedNames(toolset, names is None or types_only),
+        names_in_prose=AllowedNames(toolset, names is None),
     )
     matcher = FormMatcher(state, is_exhaustive=is_exhaustive)
     return ReplyMachine(options, context, state, matcher)
@@ -362,7 +362,7 @@ class ReplyMachine:
         """Return True if the text right before a marker lets it be one."""
         last = self.writer.last_character
         if marker.position == "line":
-            return last in ("", "\n")
+            return self.writer.begins_line
         if marker.position == "word" and last and (last.isalnum() or last in "_.\\-/"):
             return False
         return not marker.position or not self._context.is_mention(literal)
@@ -406,8 +406,7 @@ class ReplyMachine:
 
         Within a line they stay text: explanations end so too.
         """
-        is_line_start = self.writer.last_character in ("", "\n")
-        if not is_line_start and not literal.startswith(_CONTROL_TOKEN_STARTS):
+        if not self.writer.begins_line and not literal.startswith(_CONTROL_TOKEN_STARTS):
             return False
         buffer = self.buffer
         text, at = buffer.text, buffer.position
@@ -514,7 +513,7 @@ class ReplyMachine:
         if literal in self._context.ends_of_message_to_user:
             self._context.ends_of_message_to_user = ()
         is_expected = self._table.scope.has_control_token(literal)
-        if is_expected and self.writer.last_character not in ("", "\n"):
+        if is_expected and not self.writer.begins_line:
             is_expected = (yield from self.buffer.peek()) in ("", "\n", "<", "[")
         if not is_expected:
             self._note_control_token(literal, literal)

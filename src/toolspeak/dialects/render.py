@@ -288,7 +288,13 @@ def _check_call(dialect: Dialect, index: int, call: ToolCall) -> None:
         raise Unrepresentable(dialect.name, f"{path}.name", f"a tool named {name!r}")
     if "$id" in dialect.call_templates[0] and not _ID.fullmatch(call.id):
         raise Unrepresentable(dialect.name, f"{path}.id", f"the id {call.id!r}")
-    _encode_arguments(dialect, index, call.arguments)
+    if dialect.forms[0].body in CODE_SLOTS and not FUNCTION_NAME.fullmatch(name):
+        raise Unrepresentable(dialect.name, f"{path}.name", f"a tool named {name!r}")
+    try:
+        _encode_arguments(call)
+    except (ValueError, TypeError):
+        problem = "a value that JSON cannot express"
+        raise Unrepresentable(dialect.name, f"{path}.arguments", problem) from None
     if nesting_depth(call.arguments) > _NESTING:
         raise Unrepresentable(dialect.name, f"{path}.arguments", "arguments nested so deeply")
 
@@ -327,15 +333,25 @@ def _render_body(
     schemas: Mapping[str, dict[str, Any]],
 ) -> str:
     if kind in JSON_SLOTS:
-        objects = [_render_object(dialect, at, call) for at, call in enumerate(calls, index)]
-        return _JSON_BODIES[kind](objects, dialect)
+        return _JSON_BODIES[kind]([_render_object(dialect, call) for call in calls], dialect)
     if kind in CODE_SLOTS:
-        return _render_code(dialect, kind, index, calls)
+        written = [
+            _render_arguments(dialect, kind, at, call, {}) for at, call in enumerate(calls, index)
+        ]
+        return _join_code(kind, written)
     call = calls[0]
-    schema = schemas.get(call.name, {})
+    return _render_arguments(dialect, kind, index, call, schemas.get(call.name, {}))
+
+
+def _render_arguments(
+    dialect: Dialect, kind: str, index: int, call: ToolCall, schema: Mapping[str, Any]
+) -> str:
+    """Render the arguments of one call; in code, the whole call."""
     closer = dialect.forms[0].closer.replace("$name", call.name)
     try:
         match kind:
+            case _ if kind in CODE_SLOTS:
+                return render_python_call(call.name, call.arguments)
             case "params":
                 return render_parameters(call.arguments, dialect, schema)
             case "elements":
@@ -347,15 +363,15 @@ def _render_body(
             case "braces":
                 return render_brace_map(call.arguments, dialect.string_quote)
             case _:
-                return _encode_arguments(dialect, index, call.arguments)
+                return _encode_arguments(call)
     except NotRenderable as error:
         path = f"$[{index}].arguments.{error.key}"
         raise Unrepresentable(dialect.name, path, error.reason) from None
 
 
-def _render_object(dialect: Dialect, index: int, call: ToolCall) -> str:
+def _render_object(dialect: Dialect, call: ToolCall) -> str:
     """Render one call as a JSON object."""
-    arguments = _encode_arguments(dialect, index, call.arguments)
+    arguments = _encode_arguments(call)
     keys = dialect.json_keys
     if keys == NAME_IS_KEY:
         return f"{{{json.dumps(call.name)}: {arguments}}}"
@@ -382,24 +398,12 @@ _JSON_BODIES: dict[str, Callable[[Sequence[str], Dialect], str]] = {
 }
 
 
-def _encode_arguments(dialect: Dialect, index: int, arguments: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-    except (ValueError, TypeError):
-        path = f"$[{index}].arguments"
-        raise Unrepresentable(dialect.name, path, "a value that JSON cannot express") from None
+def _encode_arguments(call: ToolCall) -> str:
+    return json.dumps(call.arguments, ensure_ascii=False, allow_nan=False)
 
 
-def _render_code(dialect: Dialect, kind: str, index: int, calls: Sequence[ToolCall]) -> str:
-    written: list[str] = []
-    for at, call in enumerate(calls, index):
-        if not FUNCTION_NAME.fullmatch(call.name):
-            raise Unrepresentable(dialect.name, f"$[{at}].name", f"a tool named {call.name!r}")
-        try:
-            written.append(render_python_call(call.name, call.arguments))
-        except NotRenderable as error:
-            path = f"$[{at}].arguments.{error.key}"
-            raise Unrepresentable(dialect.name, path, error.reason) from None
+def _join_code(kind: str, written: Sequence[str]) -> str:
+    """Join calls in Python's syntax."""
     if kind == "builtin":
         return written[0].replace("(", ".call(", 1)
     text = _CODE_SEPARATORS.get(kind, "").join(written)

@@ -330,16 +330,14 @@ class FramedMessageReader:
         """Return True if a header that lacks its channel addresses a tool all the same."""
         if self._state.names.accepts_any:
             return call.has_prefix
-        return self._state.names.find(call.name) is not None
+        return self._state.names.tools.resolve_name(call.name) is not None
 
     def _is_at_boundary(self) -> bool:
         """Return True if a message may begin here: on a new line, or where another one ended."""
-        is_line_start = self._state.writer.last_character in ("", "\n")
-        return is_line_start or self.boundary == self._buffer.offset
+        return self._state.writer.begins_line or self.boundary == self._buffer.offset
 
     def _is_unknown(self, recipient: str) -> bool:
-        names = self._state.names
-        return recipient not in _PEOPLE and not (names.tools and names.find(recipient))
+        return recipient not in _PEOPLE and not self._state.names.tools.is_declared(recipient)
 
     def _read_header(self, frame: MessageFrame, opener: str) -> Reading[str | None]:
         buffer = self._buffer
@@ -360,17 +358,17 @@ class FramedMessageReader:
 
     def _read_other_body(self, attempt: FormReader, call: _MessageToTool) -> Reading[Body]:
         """Read code, if the header says so and the tool takes nothing else; reject other text."""
-        frame, name = call.frame, call.name
+        frame, name, tools = call.frame, call.name, attempt.names.tools
         ends = marker_set((*frame.message_ends, *frame.openers))
         text, end = yield from self._buffer.read_until_marker(ends)
-        schema = attempt.schema_of(name)
+        schema = tools.get_schema(name)
         keys = get_required(schema) or list(get_properties(schema))
         if call.is_code() and end in frame.message_ends and len(keys) == 1:
             arguments = {keys[0]: text}
             attempt.add_call(CallDraft(name, arguments, repairs=("bare-input",)))
         else:
             problem = f"the message to {name!r} is not a JSON object"
-            attempt.add_call(CallDraft(attempt.names.find(name) or name, problem=problem))
+            attempt.add_call(CallDraft(tools.resolve_name(name) or name, problem=problem))
         return Body()
 
 

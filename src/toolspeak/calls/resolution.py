@@ -1,7 +1,8 @@
 """Accept or reject the calls that a model wrote.
 
     resolver = CallResolver(Toolset(tools), trust="standard")
-    resolver.resolve(CallDraft("functions.get-weather", '{"city": "Oslo", "days": "3"}'))
+    draft = CallDraft("functions.get-weather", '{"city": "Oslo", "days": "3"}')
+    resolver.make_call(resolver.check(draft), draft.id)
     -> Resolution(ToolCall(id="call_5Nq…", name="get_weather",
                            arguments={"city": "Oslo", "days": 3}), notes=(name-corrected, coerced))
 
@@ -85,14 +86,6 @@ class CallResolver:
         self._trust: Trust = trust
         self._is_echo = is_echo
 
-    def resolve(self, draft: CallDraft, source: str = "", raw: str = "") -> Resolution:
-        """Check a draft and make the call that it asks for. `source` is the text that it was read
-        from, `raw` the same with its markers."""
-        checked = self.check(draft, source, raw)
-        if checked.rejection is not None:
-            return self.reject(structs.replace(checked.rejection, raw=raw[:MAX_QUOTE]))
-        return self.make_call(checked, draft.id, raw)
-
     def resolve_structured(self, call: ToolCall, source: str = "") -> Resolution:
         """Check a call that an API has decoded. `source` is the JSON text of its arguments."""
         if nesting_depth(call.arguments) > MAX_DEPTH:
@@ -110,8 +103,9 @@ class CallResolver:
     def check(
         self, draft: CallDraft, source: str = "", raw: str = "", *, declared_only: bool = False
     ) -> CheckedDraft:
-        """Check a draft without giving it an id. With `declared_only`, undeclared tools
-        and invalid arguments are rejected even if `types_only` is set."""
+        """Check a draft without giving it an id. `source` is the text that it was read from, `raw`
+        the same with its markers. With `declared_only`, undeclared tools and invalid arguments are
+        rejected even if `types_only` is set."""
         if draft.problem:
             return reject_draft("malformed", draft.problem, draft.name, raw=source)
         types_only = self.types_only and not declared_only

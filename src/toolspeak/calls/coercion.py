@@ -113,7 +113,6 @@ def _find_violations(validator: SchemaValidator, value: Any) -> tuple[SchemaViol
 
 
 def format_path(path: Path) -> str:
-    """Write a path as a JSON path."""
     written = "$"
     for step in path:
         if isinstance(step, str):

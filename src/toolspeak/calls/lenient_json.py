@@ -141,7 +141,6 @@ class LenientJsonReader:
         self._repairs: dict[str, None] = {}
 
     def repairs(self) -> tuple[str, ...]:
-        """Return the names of the repairs made so far."""
         return tuple(self._repairs)
 
     def add_repair(self, name: str) -> None:

@@ -223,7 +223,6 @@ class Toolset:
         return tool.parameters if tool else _NO_SCHEMA
 
     def coerce_arguments(self, name: str, arguments: dict[str, Any], source: str) -> Coercion:
-        """Coerce arguments to the schema of a declared tool."""
         return coerce_arguments(arguments, self.tools[name].parameters, source)
 
     def find_by_arguments(self, arguments: Mapping[str, Any]) -> list[str]:

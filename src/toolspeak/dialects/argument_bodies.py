@@ -141,7 +141,6 @@ def read_attributes(attempt: FormReader, header: Header) -> Reading[Body]:
 
 
 def read_perl_map(attempt: FormReader, _: Header) -> Reading[Body]:
-    """Read a map with arrows."""
     buffer, form = attempt.buffer, attempt.form
     yield from buffer.read_space()
     start = buffer.held_length()
@@ -226,7 +225,6 @@ def find_unclosed_map_end(text: str, quote: str, closer: str) -> int:
 
 
 def render_brace_map(arguments: Mapping[str, Any], quote: str) -> str:
-    """Render a map with unquoted keys."""
     entries: list[str] = []
     for key, value in arguments.items():
         if not _BRACE_KEY.fullmatch(key):

@@ -169,6 +169,11 @@ class EventWriter:
         """Add a note that quotes the beginning of `where`."""
         self.emit(Note(code, message, where[:MAX_EXCERPT]))
 
+    def note_control_token(self, token: str, where: str) -> None:
+        self.add_note(
+            "control-token", f"the control token {token} was removed from the text", where
+        )
+
 
 class StreamedCall(Struct, eq=False):
     """A call whose arguments are passed on while they arrive."""

@@ -256,7 +256,6 @@ class JsonResult(Struct, frozen=True):
 
 
 def _read_string(buffer: TextBuffer) -> Reading[JsonResult]:
-    """Read a JSON string."""
     start = buffer.held_length()
     if (yield from buffer.scan(JsonScanner())) != COMPLETE:
         is_json = buffer.held_text()[start:].startswith(('"{', '"['))

@@ -169,7 +169,6 @@ class Parser:
         return self._writer.take_events()
 
     def events(self, chunks: Iterable[str], *, is_complete: bool = True) -> Iterator[Event]:
-        """Yield all events of a stream, to its end."""
         for chunk in chunks:
             yield from self.feed(chunk)
         yield from self.finish(is_complete=is_complete)
@@ -287,16 +286,10 @@ class ReplyMachine:
         while literal := read_now(self.buffer.find_marker(self._table.literals, write)):
             at, count = self.buffer.offset, self._sink.call_count
             start = -1 if self.writer.length_since_call else start
-            self._read_at(literal)
+            read_now(self._read_at(literal))
             if start < 0 and self._sink.call_count > count:
                 start = at
         return -1 if self.writer.length_since_call or self.writer.has_reasoning else start
-
-    def _read_at(self, literal: str) -> None:
-        """Read what begins at a marker of a text that has arrived whole."""
-        if not read_now(self._read_marker(literal)):
-            self.writer.write_text(literal)
-            self.buffer.position += len(literal)
 
     def run(self) -> Reading[None]:
         """Read the reply; the first step only starts the machine."""
@@ -304,9 +297,7 @@ class ReplyMachine:
         yield from self._read_beginning()
         write = self.writer.write_text
         while literal := (yield from self.buffer.find_marker(self._table.literals, write)):
-            if not (yield from self._read_marker(literal)):
-                write(literal)
-                self.buffer.position += len(literal)
+            yield from self._read_at(literal)
         may_make_drafts = self.buffer.is_complete and not self._sink.call_count
         if self._reasoning.thoughts_with_calls and may_make_drafts:
             self._make_calls_of_reasoning()
@@ -331,6 +322,12 @@ class ReplyMachine:
         self.writer.write_text((yield from self.buffer.read_space()))
         if (yield from self._bare_message.read()) == "truncated":
             self._matcher.write_truncated_call()
+
+    def _read_at(self, literal: str) -> Reading[None]:
+        """Read what begins at a marker, or the marker itself as text."""
+        if not (yield from self._read_marker(literal)):
+            self.writer.write_text(literal)
+            self.buffer.position += len(literal)
 
     def _read_marker(self, literal: str) -> Reading[bool]:
         """Read what begins at a marker; return False if the marker is only text."""
@@ -516,7 +513,7 @@ class ReplyMachine:
         if is_expected and not self.writer.begins_line:
             is_expected = (yield from self.buffer.peek()) in ("", "\n", "<", "[")
         if not is_expected:
-            self._note_control_token(literal, literal)
+            self.writer.note_control_token(literal, literal)
         return True
 
     def _drop_trailing_tokens(self, literal: str) -> Reading[bool]:
@@ -533,12 +530,8 @@ class ReplyMachine:
             self._end_of_tokens_in_text = buffer.offset
             buffer.restore()
             return False
-        self._note_control_token(literal, buffer.release())
+        self.writer.note_control_token(literal, buffer.release())
         return True
-
-    def _note_control_token(self, literal: str, where: str) -> None:
-        message = f"the control token {literal} was removed from the text"
-        self.writer.add_note("control-token", message, where)
 
     def _drop_result(self, opener: str, closer: str) -> Reading[bool]:
         """Drop a tool result that the model made up; one that is not closed is text."""

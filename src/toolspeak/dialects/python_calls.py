@@ -277,7 +277,6 @@ def _parse_loosely_quoted_call(text: str, name: str) -> CallDraft | None:
 
 
 def render_python_call(name: str, arguments: Mapping[str, Any]) -> str:
-    """Render one call."""
     for key in arguments:
         if not _KEY.fullmatch(key):
             raise NotRenderable(key, f"a parameter named {key!r}")

@@ -38,6 +38,7 @@ from .template import (
 )
 
 _NAME = re.compile(r"[A-Za-z_$@*/][\w.\-:/$@*]*")
+_PLAIN_NAME = re.compile(r"[\w.\-:]+")
 _ID = re.compile(r"[\w.\-:/$@*]+")
 _SLOT = re.compile(r"\$([a-z_]+)")
 MAX_DESCRIPTION_LENGTH = 120
@@ -281,15 +282,19 @@ def _sample_text(key: str, schema: Mapping[str, Any]) -> str:
 
 def _check_call(dialect: Dialect, index: int, call: ToolCall) -> None:
     """Raise `Unrepresentable` for a call that no dialect can express reliably."""
-    name, path = call.name, f"$[{index}]"
-    plain = "$name/" not in dialect.call_templates[0] or re.fullmatch(r"[\w.\-:]+", name)
-    reserved = name in dialect.reserved_names or not plain
-    if reserved or not _NAME.fullmatch(name) or name.startswith("functions."):
+    name, path, template = call.name, f"$[{index}]", dialect.call_templates[0]
+    is_code = dialect.forms[0].body in CODE_SLOTS
+    is_name = (
+        _NAME.fullmatch(name)
+        and not name.startswith("functions.")
+        and name not in dialect.reserved_names
+        and ("$name/" not in template or _PLAIN_NAME.fullmatch(name))
+        and (not is_code or FUNCTION_NAME.fullmatch(name))
+    )
+    if not is_name:
         raise Unrepresentable(dialect.name, f"{path}.name", f"a tool named {name!r}")
-    if "$id" in dialect.call_templates[0] and not _ID.fullmatch(call.id):
+    if "$id" in template and not _ID.fullmatch(call.id):
         raise Unrepresentable(dialect.name, f"{path}.id", f"the id {call.id!r}")
-    if dialect.forms[0].body in CODE_SLOTS and not FUNCTION_NAME.fullmatch(name):
-        raise Unrepresentable(dialect.name, f"{path}.name", f"a tool named {name!r}")
     try:
         _encode_arguments(call)
     except (ValueError, TypeError):
@@ -370,7 +375,6 @@ def _render_arguments(
 
 
 def _render_object(dialect: Dialect, call: ToolCall) -> str:
-    """Render one call as a JSON object."""
     arguments = _encode_arguments(call)
     keys = dialect.json_keys
     if keys == NAME_IS_KEY:
@@ -403,7 +407,6 @@ def _encode_arguments(call: ToolCall) -> str:
 
 
 def _join_code(kind: str, written: Sequence[str]) -> str:
-    """Join calls in Python's syntax."""
     if kind == "builtin":
         return written[0].replace("(", ".call(", 1)
     text = _CODE_SEPARATORS.get(kind, "").join(written)

@@ -85,8 +85,6 @@ class FinalCalls:
 
 
 class ReasoningReader:
-    """Reads the reasoning of one reply."""
-
     def __init__(
         self,
         state: ParserState,
@@ -489,7 +487,9 @@ class BareMessageReader:
                 return found
             buffer.position = match.end()
             found = found or match[0] == wanted
-            self._note_control_token(match[0])
+            is_expected = self._table.scope.has_control_token(match[0])
+            if match[0] in self._table.control_tokens and not is_expected:
+                self._state.writer.note_control_token(match[0], match[0])
 
     def _read_stray_end(self, body: Body) -> Reading[bool]:
         """Read a sign that ends a statement, or a tag that closes nothing."""
@@ -522,13 +522,6 @@ class BareMessageReader:
             self._note_unclosed(wanted)
         is_at_end = buffer.position == len(buffer.text)
         return is_at_end or marker_set(closers).may_continue(buffer.text, buffer.position)
-
-    def _note_control_token(self, token: str) -> None:
-        """Note a control token that the named dialects do not have."""
-        is_expected = self._table.scope.has_control_token(token)
-        if token in self._table.control_tokens and not is_expected:
-            message = f"the control token {token} was removed from the text"
-            self._state.writer.add_note("control-token", message, token)
 
     def _note_unclosed(self, closer: str) -> None:
         self._state.writer.add_note("unclosed", "the call has no closing marker", closer or "]")

@@ -117,7 +117,6 @@ class TextBuffer:
         return given_back + self.held_length() > self.max_held_length
 
     def held_text(self) -> str:
-        """Return the text that was read since `hold`."""
         if not self._held_chunks:
             return self.text[self._hold_start : self.position]
         self._held_chunks = ["".join(self._held_chunks)]
@@ -290,7 +289,6 @@ class TextBuffer:
             yield
 
     def read_to_end(self) -> Reading[Literal[True]]:
-        """Read all of the text."""
         while True:
             self.position = len(self.text)
             if self.is_final:

@@ -258,7 +258,6 @@ def flatten(text: str) -> str:
 
 
 def flatten_value(value: Any) -> Any:
-    """Return a JSON value with all strings and keys flattened."""
     match value:
         case str():
             return flatten(value)

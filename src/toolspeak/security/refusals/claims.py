@@ -120,7 +120,6 @@ class Language(Struct, frozen=True, forbid_unknown_fields=True, dict=True, eq=Fa
 
 @cache
 def load_languages() -> dict[str, Language]:
-    """Load all languages by their codes."""
     files = sorted(Path(__file__).with_name("languages").glob("*.toml"))
     return {file.stem: _load_language(file) for file in files}
 

@@ -86,6 +86,10 @@ class CallResolver:
         self._trust: Trust = trust
         self._is_echo = is_echo
 
+    def accepts_any(self, *, declared_only: bool = False) -> bool:
+        """Return True if tools may be called that are not declared."""
+        return self.tools.declared is None or (self.types_only and not declared_only)
+
     def resolve_structured(self, call: ToolCall, source: str = "") -> Resolution:
         """Check a call that an API has decoded. `source` is the JSON text of its arguments."""
         if nesting_depth(call.arguments) > MAX_DEPTH:
@@ -110,7 +114,7 @@ class CallResolver:
             return reject_draft("malformed", draft.problem, draft.name, raw=source)
         types_only = self.types_only and not declared_only
         arguments, problem, repairs = decode_arguments(draft)
-        name, notes = self._resolve_name(draft.name, arguments)
+        name, notes = self._find_tool(draft.name, arguments)
         if name is None:
             unknown = self._describe_unknown(draft.name)
             name = strip_name_prefix(draft.name)
@@ -158,7 +162,7 @@ class CallResolver:
         note = Note(rejection.code, rejection.problem, rejection.raw)
         return Resolution(None, rejection, (note,))
 
-    def _resolve_name(
+    def _find_tool(
         self, name: str, arguments: dict[str, Any] | None
     ) -> tuple[str | None, tuple[Note, ...]]:
         if not name:

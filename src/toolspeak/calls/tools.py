@@ -215,7 +215,7 @@ class Toolset:
         return self.declared is not None and self.resolve_name(name) is not None
 
     def has_name_starting_with(self, text: str) -> bool:
-        return self.declared is None or f"\n{text}" in _list_spellings(self.names)
+        return f"\n{text}" in _list_spellings(self.names)
 
     def get_schema(self, name: str) -> dict[str, Any]:
         """Return the schema of a tool; an empty one for an unknown tool."""

@@ -149,14 +149,14 @@ def read_perl_map(attempt: FormReader, _: Header) -> Reading[Body]:
     text, found = yield from buffer.read_until_marker(marker_set((form.closer,)))
     if not found:
         return Body(has_calls=False, is_truncated=True)
-    attempt.add_call(parse_perl_map(text, attempt.names.tools.get_schema), start)
+    attempt.add_call(parse_perl_map(text, attempt.tools.get_schema), start)
     return Body()
 
 
 def read_program(attempt: FormReader, header: Header) -> Reading[Body]:
     """Read a bare program, for a tool that runs programs."""
     buffer, form = attempt.buffer, attempt.form
-    known = list(filter(attempt.names.tools.is_declared, INTERPRETERS))
+    known = list(filter(attempt.tools.is_declared, INTERPRETERS))
     name = header.name or next(iter(known), "")
     if name not in known or (yield from buffer.peek()) in ("", "{", "["):
         return NO_BODY

@@ -170,9 +170,8 @@ class EventWriter:
         self.emit(Note(code, message, where[:MAX_EXCERPT]))
 
     def note_control_token(self, token: str, where: str) -> None:
-        self.add_note(
-            "control-token", f"the control token {token} was removed from the text", where
-        )
+        message = f"the control token {token} was removed from the text"
+        self.add_note("control-token", message, where)
 
 
 class StreamedCall(Struct, eq=False):

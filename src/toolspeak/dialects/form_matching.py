@@ -142,7 +142,7 @@ def _read_word(
     ends = following.stripped[:1] if isinstance(following, LiteralText) else ""
     pattern = _NAME_PATTERNS.get(ends, _NAME)
     # Without an opener any word could be a name: wait only for the name of a tool.
-    is_viable = attempt.names.may_begin_with if is_first and not attempt.form.opener else None
+    is_viable = attempt.may_begin_name if is_first and not attempt.form.opener else None
     word = yield from attempt.buffer.read_run(pattern, MAX_NAME_LENGTH, is_viable)
     if word is None or word[:1] in ("-", "/") or (not word and slot.kind != "id"):
         return None
@@ -177,7 +177,7 @@ def _parse_header_word(attempt: FormReader, word: str) -> Header:
     patterns = attempt.form.dialect.header_patterns
     found = [match[1] for pattern in patterns if (match := re.fullmatch(pattern, word))]
     name = found[0] if found else ""
-    declared = attempt.names.tools.declared
+    declared = attempt.tools.declared
     if declared is not None:
         name = next((other for other in found if other in declared or other.isdigit()), name)
         name = "" if name.isdigit() else name

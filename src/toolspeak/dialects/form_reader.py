@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from ..calls.drafts import CallDraft
 from ..calls.resolution import CallResolver, CheckedDraft, drop_repetition, reject_draft
-from ..calls.tools import Toolset, strip_name_prefix
+from ..calls.tools import strip_name_prefix
 from ..events import TextDelta
 from ..types import Rejection
 from .call_sink import CallSink, EventWriter
@@ -81,23 +81,6 @@ BodyParser = Callable[[str, Mapping[str, Any]], ParsedArguments]
 # The attempt.
 
 
-class AllowedNames(Struct, frozen=True):
-    """The names of the tools that may be called."""
-
-    tools: Toolset
-    accepts_any: bool
-    """Tools that are not declared may be called too."""
-
-    def resolve(self, name: str) -> str | None:
-        """Return the spelling under which the named tool may be called, or None."""
-        found = self.tools.resolve_name(name)
-        return found or (strip_name_prefix(name) or None if self.accepts_any else None)
-
-    def may_begin_with(self, text: str) -> bool:
-        """Return True if the name of a tool that may be called begins with `text`."""
-        return self.accepts_any or self.tools.has_name_starting_with(text)
-
-
 class ParserState(Struct, frozen=True, eq=False):
     """The parts of a parser that all attempts of one reply share."""
 
@@ -106,9 +89,6 @@ class ParserState(Struct, frozen=True, eq=False):
     writer: EventWriter
     sink: CallSink
     resolver: CallResolver
-    names: AllowedNames
-    names_in_prose: AllowedNames
-    """Without markers, only declared tools may be called."""
 
 
 class FormReader:
@@ -129,7 +109,9 @@ class FormReader:
         self.buffer = state.buffer
         self.writer = state.writer
         self.sink = state.sink
-        self.names = state.names_in_prose if in_prose else state.names
+        self.tools = state.resolver.tools
+        self.accepts_any = state.resolver.accepts_any(declared_only=in_prose)
+        """Tools that are not declared may be called too."""
         self.in_prose = in_prose
         """The form has no marker and is within prose: only declared tools count."""
         self.is_example = is_example
@@ -156,6 +138,15 @@ class FormReader:
 
     # For the body readers.
 
+    def resolve_name(self, name: str) -> str | None:
+        """Return the spelling under which the named tool may be called here, or None."""
+        found = self.tools.resolve_name(name)
+        return found or (strip_name_prefix(name) or None if self.accepts_any else None)
+
+    def may_begin_name(self, text: str) -> bool:
+        """Return True if the name of a tool that may be called here begins with `text`."""
+        return self.accepts_any or self.tools.has_name_starting_with(text)
+
     def add_repair(self, code: str) -> None:
         """Add a repair that was needed to get to the next call."""
         self._repairs.append(code)
@@ -175,7 +166,7 @@ class FormReader:
         sink = self.sink
         if not sink.incremental or self.writer.trial or self.is_example or not name:
             return False
-        spelled = self.names.resolve(name)
+        spelled = self.resolve_name(name)
         if not spelled or self._is_no_call_name(name):
             return False
         sink.start_streaming(spelled, wanted_id, self.form.dialect)
@@ -186,7 +177,7 @@ class FormReader:
     def add_body(self, header: Header, text: str, parse: BodyParser) -> None:
         """Make or reject the call whose arguments are in the text of a body."""
         try:
-            arguments, repairs = parse(text, self.names.tools.get_schema(header.name))
+            arguments, repairs = parse(text, self.tools.get_schema(header.name))
         except InvalidBody as error:
             self.add_call(CallDraft(header.name, problem=str(error)))
         else:
@@ -247,7 +238,7 @@ class FormReader:
     def _is_no_call_name(self, name: str) -> bool:
         """Return True if the dialect uses the name to say "no call", and no tool has it."""
         is_no_call = strip_name_prefix(name) in self.form.dialect.no_call_names
-        return is_no_call and not self.names.tools.is_declared(name)
+        return is_no_call and not self.tools.is_declared(name)
 
     def _accept(self, checked: CheckedDraft, wanted_id: str, start: int) -> None:
         is_repeated = self.in_prose and self.sink.is_repeated_in_prose(checked)
@@ -279,7 +270,7 @@ class FormReader:
 
     def _reject(self, rejection: Rejection, name: str) -> None:
         is_unknown = rejection.code == "unknown-tool"
-        if self.in_prose and (is_unknown or not self.names.tools.resolve_name(name)):
+        if self.in_prose and (is_unknown or not self.tools.resolve_name(name)):
             self.sink.retract_streamed_call()
             raise UndeclaredCall(self.buffer.held_length() if is_unknown and name else 0)
         if self._can_step_back and not self.is_example:

@@ -133,15 +133,14 @@ def _read_calls_in_string(attempt: FormReader) -> Reading[Body]:
 
 def _add_calls(attempt: FormReader, result: JsonResult, start: int) -> bool:
     """Make or reject every call that a decoded value holds; return whether there is one."""
-    value, names = result.value, attempt.names
+    value = result.value
     name_is_key = attempt.form.dialect.json_keys == NAME_IS_KEY
-    declared = names.tools.declared
-    drafts = list(read_drafts(value, declared, name_is_key=name_is_key))
-    if names.accepts_any and declared is not None and any(d.problem for d in drafts):
+    drafts = list(read_drafts(value, attempt.tools.declared, name_is_key=name_is_key))
+    if attempt.accepts_any and any(draft.problem for draft in drafts):
         drafts = list(read_drafts(value, None, name_is_key=name_is_key))
     if drafts and isinstance(value, dict) and "tool_calls" in value:
         # The text beside the calls; if they are not calls, the whole object stays text.
-        are_calls = all(not d.problem and names.resolve(d.name) for d in drafts)
+        are_calls = all(not d.problem and attempt.resolve_name(d.name) for d in drafts)
         if are_calls and isinstance(value.get("content"), str):
             attempt.write_text(value["content"])
     for draft in drafts:

@@ -41,7 +41,7 @@ from ..security.echo_guard import EchoGuard, FoundCall
 from ..types import Note, Tool, Trust
 from .call_sink import CallSink, EventWriter
 from .form_matching import FormMatcher
-from .form_reader import AllowedNames, ParserState
+from .form_reader import ParserState
 from .marker_context import MarkerContext
 from .markers import (
     AUTO,
@@ -191,9 +191,8 @@ def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> Rep
         is_echo = EchoGuard(
             options.context, partial(find_calls, options), partial(makes_calls, options)
         )
-    types_only = options.types_only
     resolver = CallResolver(
-        toolset, options.trust, is_echo, types_only=types_only, new_id=options.new_id
+        toolset, options.trust, is_echo, types_only=options.types_only, new_id=options.new_id
     )
     buffer = TextBuffer(options.max_call)
     context = MarkerContext(buffer, options.trust)
@@ -204,8 +203,6 @@ def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> Rep
         writer=writer,
         sink=CallSink(writer, resolver, incremental=options.is_incremental),
         resolver=resolver,
-        names=AllowedNames(toolset, names is None or types_only),
-        names_in_prose=AllowedNames(toolset, names is None),
     )
     matcher = FormMatcher(state, is_exhaustive=is_exhaustive)
     return ReplyMachine(options, context, state, matcher)

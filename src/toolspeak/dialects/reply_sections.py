@@ -326,16 +326,16 @@ class FramedMessageReader:
 
     def _is_tool(self, call: _MessageToTool) -> bool:
         """Return True if a header that lacks its channel addresses a tool all the same."""
-        if self._state.names.accepts_any:
+        if self._state.resolver.accepts_any():
             return call.has_prefix
-        return self._state.names.tools.resolve_name(call.name) is not None
+        return self._state.resolver.tools.resolve_name(call.name) is not None
 
     def _is_at_boundary(self) -> bool:
         """Return True if a message may begin here: on a new line, or where another one ended."""
         return self._state.writer.begins_line or self.boundary == self._buffer.offset
 
     def _is_unknown(self, recipient: str) -> bool:
-        return recipient not in _PEOPLE and not self._state.names.tools.is_declared(recipient)
+        return recipient not in _PEOPLE and not self._state.resolver.tools.is_declared(recipient)
 
     def _read_header(self, frame: MessageFrame, opener: str) -> Reading[str | None]:
         buffer = self._buffer
@@ -356,7 +356,7 @@ class FramedMessageReader:
 
     def _read_other_body(self, attempt: FormReader, call: _MessageToTool) -> Reading[Body]:
         """Read code, if the header says so and the tool takes nothing else; reject other text."""
-        frame, name, tools = call.frame, call.name, attempt.names.tools
+        frame, name, tools = call.frame, call.name, attempt.tools
         ends = marker_set((*frame.message_ends, *frame.openers))
         text, end = yield from self._buffer.read_until_marker(ends)
         schema = tools.get_schema(name)
@@ -384,7 +384,8 @@ class BareMessageReader:
     def read(self) -> Reading[BareMessageResult]:
         """Try every form that may be the whole message, and a code fence around any other."""
         first = yield from self._buffer.peek()
-        may_begin_name = self._state.names.may_begin_with(first)
+        resolver = self._state.resolver
+        may_begin_name = resolver.accepts_any() or resolver.tools.has_name_starting_with(first)
         for form in self._table.bare_forms:
             if form.opener:
                 may_begin = form.opener[0] == first and (

@@ -323,11 +323,9 @@ class TextBuffer:
 
     def is_next(self, literal: str) -> Reading[bool]:
         """Return True if `literal` comes next, unread."""
-        while len(self.text) - self.position < len(literal) and not self.is_final:
-            if not literal.startswith(self.text[self.position :]):
-                return False
-            yield
-        return self.text.startswith(literal, self.position)
+        found = yield from self.read_literal(literal)
+        self.position -= len(literal) if found else 0
+        return found
 
     def scan(self, scanner: Scanner) -> Reading[int]:
         """Read what a scanner reads; return its state, `NEED_MORE` if the text ends before."""

@@ -1,10 +1,12 @@
-"""Helpers without a layer: memoization, JSON text, terminal escapes, and files of state."""
+"""Helpers without a layer: memoization, JSON, ids, terminal escapes, and files of state."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import re
+import secrets
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -76,3 +78,18 @@ def encode_json(value: Any) -> bytes:
 def format_json(value: Any) -> str:
     """Return a value as compact JSON text."""
     return encode_json(value).decode()
+
+
+def random_id() -> str:
+    """Return a random id. It is not a secret."""
+    return f"{_RANDOM.getrandbits(96):024x}"
+
+
+def _seed_random() -> None:
+    _RANDOM.seed(secrets.randbits(256))
+
+
+_RANDOM = random.Random()  # noqa: S311 - ids must be unique, not secret
+_seed_random()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_seed_random)

@@ -17,9 +17,8 @@ from functools import partial
 from typing import Any, Literal, TypeGuard
 
 from .calls.drafts import read_drafts
-from .calls.ids import new_call_id
 from .calls.lenient_json import MAX_DEPTH
-from .calls.resolution import CallResolver
+from .calls.resolution import CallResolver, new_call_id
 from .calls.tools import Toolset, as_tools
 from .dialects import Dialect, Parser
 from .dialects.markers import AUTO
@@ -67,8 +66,7 @@ def extract(
     declared = as_tools(tools)
     decoded = [] if isinstance(reply, str) else decode_response(reply, new_id)
     if any(isinstance(event, (CallEnd, CallRejected)) for event in decoded):
-        toolset = None if declared is None else Toolset(declared)
-        resolver = CallResolver(toolset, types_only=types_only, new_id=new_id)
+        resolver = CallResolver(Toolset(declared), types_only=types_only, new_id=new_id)
         result = fold(_check_calls(decoded, resolver))
     else:
         if reasoning_open is None and capabilities:
@@ -94,7 +92,7 @@ def extract(
 
 def extract_structured(response: Any) -> Reply:
     """Return a response with its structured calls; its text is not searched for calls."""
-    return fold(_check_calls(decode_response(response, new_call_id), CallResolver(None)))
+    return fold(_check_calls(decode_response(response, new_call_id), CallResolver(Toolset(None))))
 
 
 def _has_reasoning(events: Iterable[Event]) -> bool:

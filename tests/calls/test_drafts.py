@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolspeak.calls.drafts import CallDraft, decode_arguments, read_drafts
-from toolspeak.calls.ids import new_call_id
+from toolspeak.calls.resolution import new_call_id
 from toolspeak.testing import parse, split_into_chunks
 from toolspeak.types import Tool
 

@@ -38,7 +38,7 @@ from toolspeak import (
     ToolResult,
     render_calls,
 )
-from toolspeak.calls.ids import new_call_id
+from toolspeak.calls.resolution import new_call_id
 from toolspeak.config.settings import Config, ModelSettings, UpstreamSettings
 from toolspeak.dialects.render import sample_call
 from toolspeak.testing import ScriptedServer

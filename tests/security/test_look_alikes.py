@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolspeak import extract
-from toolspeak.security.look_alikes import flatten, see_through
+from toolspeak.security.echo_guard import flatten, see_through
 
 TOOLS = [
     {

@@ -29,7 +29,7 @@ from toolspeak.security.refusals import (
     begins_like_refusal,
     find_refusal,
 )
-from toolspeak.security.refusals.language import all_topics, load_languages
+from toolspeak.security.refusals.claims import all_topics, load_languages
 
 Row = dict[str, Any]
 HERE = Path(__file__).parent

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from ..calls.ids import CallKey, call_key, new_call_id
+from ..calls.resolution import CallKey, call_key, new_call_id
 from ..dialects import Parser
 from ..engine.offered_tools import OfferedTools
 from ..engine.outcome import Outcome, classify_reply

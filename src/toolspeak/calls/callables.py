@@ -67,7 +67,7 @@ def tool_from_function(function: Callable[..., Any], path: str = "$", name: str 
 
 
 def bind_arguments(
-    function: Callable[..., Any], arguments: Mapping[str, Any], path: str = "$"
+    function: Callable[..., Any], arguments: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """Convert a call's arguments to the types of a function's parameters: an object becomes a
     dataclass, a string a `datetime`. Return the positional and the keyword arguments. Those that
@@ -75,12 +75,12 @@ def bind_arguments(
     inner = _unwrap_partial(function)
     positional: list[Any] = []
     named: dict[str, Any] = {}
-    parameters = _get_parameters(function, path)
+    parameters = _get_parameters(function, "$")
     for key, parameter in parameters.items():
         if key not in arguments or parameter.kind in _STARRED:
             continue
-        hint = _get_hint(parameter, inner, f"{path}.{key}")
-        value = _convert_value(arguments[key], hint, f"{path}.{key}")
+        hint = _get_hint(parameter, inner, f"$.{key}")
+        value = _convert_value(arguments[key], hint, f"$.{key}")
         if parameter.kind is parameter.POSITIONAL_ONLY:
             positional.append(value)
         else:

@@ -35,6 +35,7 @@ _MAX_ROUNDS = 6
 _MAX_REPORTED = 50
 _MAX_CANDIDATES = 64
 _MAX_NESTED_ATTEMPTS = 200
+"""If schemas refer to each other, there are endlessly many ways to coerce nested values."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LIST = re.compile(r"\[(?:.*\]\Z|\s*[\"'{\[])", re.DOTALL)
@@ -70,13 +71,12 @@ class Coercion(Struct, frozen=True):
 
 
 def coerce_arguments(
-    arguments: dict[str, Any], schema: Mapping[str, Any] | SchemaValidator, source: str = ""
+    arguments: dict[str, Any], schema: Mapping[str, Any], source: str = ""
 ) -> Coercion:
     """Coerce arguments to a schema. `source` is the text that they were read from: a number that
     becomes a string keeps its digits."""
     try:
-        validator = schema if isinstance(schema, SchemaValidator) else get_validator(schema)
-        return _coerce_arguments(arguments, validator, source)
+        return _coerce_arguments(arguments, get_validator(schema), source)
     except (RecursionError, ValueError):
         # The validator raises `ValueError` beyond its own limit of depth.
         problem = "the arguments or the tool's schema are nested too deeply to be checked"
@@ -89,7 +89,8 @@ def _coerce_arguments(
     try:
         if validator.is_valid(arguments):
             return Coercion(arguments, is_schema_valid=validator.is_schema_valid)
-        value, changes = _coerce_members(arguments, validator, source, _new_budget())
+        budget = iter(range(_MAX_NESTED_ATTEMPTS))
+        value, changes = _coerce_members(arguments, validator, source, budget)
         violations = _find_violations(validator, value)
     except UnicodeEncodeError:
         value, changes = arguments, ()
@@ -112,7 +113,6 @@ def _find_violations(validator: SchemaValidator, value: Any) -> tuple[SchemaViol
 
 
 def format_path(path: Path) -> str:
-    """Write a path as a JSON path."""
     written = "$"
     for step in path:
         if isinstance(step, str):
@@ -123,12 +123,6 @@ def format_path(path: Path) -> str:
 
 
 # Objects and lists: every member that fails is coerced.
-
-
-def _new_budget() -> Iterator[int]:
-    """Return an iterator with one item per allowed attempt to coerce nested values: if schemas
-    refer to each other, there are endlessly many ways to read a value."""
-    return iter(range(_MAX_NESTED_ATTEMPTS))
 
 
 def _coerce_members(

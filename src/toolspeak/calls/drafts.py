@@ -3,8 +3,7 @@
 {"name": "f", "arguments": "{\\"a\\": 1}"}      {"tool": "f", "parameters": {"a": 1}}
 {"function": {"name": "f", "arguments": {}}}   {"tool_calls": [...]}   {"f": {"a": 1}}
 
-A `CallDraft` is unchecked: `CallResolver` accepts or rejects it. `CallIds` keeps the ids of one
-reply's calls apart, and `call_key` tells whether two calls do the same.
+A `CallDraft` is unchecked: `CallResolver` accepts or rejects it.
 """
 
 from __future__ import annotations

@@ -48,25 +48,8 @@ _BAD_ESCAPE, _BAD_PYTHON_ESCAPE = (
     for quotes, codes in (('"', _CODE_PATTERNS), ("\"'", _PYTHON_CODE_PATTERNS))
 )
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
-_ESCAPE_CHARACTERS = {
-    '"': '"',
-    "'": "'",
-    "\\": "\\",
-    "/": "/",
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-}
-_LITERALS: dict[str, tuple[Any, str | None]] = {
-    "true": (True, None),
-    "false": (False, None),
-    "null": (None, None),
-    "True": (True, "python-literal"),
-    "False": (False, "python-literal"),
-    "None": (None, "python-literal"),
-}
+_ESCAPE_CHARACTERS = dict(zip("\"'\\/bfnrt", "\"'\\/\b\f\n\r\t", strict=True))
+_LITERALS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 
 
 class LenientJsonError(ValueError):
@@ -141,7 +124,6 @@ class LenientJsonReader:
         self._repairs: dict[str, None] = {}
 
     def repairs(self) -> tuple[str, ...]:
-        """Return the names of the repairs made so far."""
         return tuple(self._repairs)
 
     def add_repair(self, name: str) -> None:
@@ -359,7 +341,7 @@ class LenientJsonReader:
         if self._string_token and self._match_unquoted_text() != word:
             return self._read_unquoted_text()
         if word in _LITERALS:
-            value, repair = _LITERALS[word]
+            value, repair = _LITERALS[word], "python-literal" if word[0].isupper() else None
         elif _LEADING_ZERO.fullmatch(word):
             # Not a number in JSON or Python; a schema may want a string with exactly these digits.
             value, repair = word, "unquoted-value"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .schema import lists_value, select_branch
+from .schema import get_properties, lists_value, select_branch
 
 _DOTS = frozenset({"...", "…", "<...>", "<…>"})
 _CERTAIN_IN_CODE = re.compile(r"<?your[_ ][\w ]+[_ ]here>?|<your[ _]\w+>|YOUR_[A-Z_]+")
@@ -58,7 +58,7 @@ def find_placeholder(arguments: Mapping[str, Any], schema: Mapping[str, Any] | N
         elif path.count(".") >= _MAX_DEPTH:
             continue
         elif isinstance(value, Mapping):
-            properties = _get_nested_properties(declared, root)
+            properties = get_properties(select_branch(declared, root, "object"))
             pending += [
                 (f"{path}.{name}".lstrip("."), name, item, properties.get(name, {}))
                 for name, item in reversed(list(value.items()))
@@ -67,11 +67,6 @@ def find_placeholder(arguments: Mapping[str, Any], schema: Mapping[str, Any] | N
             items = select_branch(declared, root, "array").get("items")
             pending += [(path, key, item, items) for item in reversed(value)]
     return ""
-
-
-def _get_nested_properties(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    declared = select_branch(schema, root, "object").get("properties")
-    return declared if isinstance(declared, dict) else {}
 
 
 def is_placeholder(value: str, key: str) -> bool:

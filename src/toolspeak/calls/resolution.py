@@ -1,7 +1,8 @@
 """Accept or reject the calls that a model wrote.
 
     resolver = CallResolver(Toolset(tools), trust="standard")
-    resolver.resolve(CallDraft("functions.get-weather", '{"city": "Oslo", "days": "3"}'))
+    draft = CallDraft("functions.get-weather", '{"city": "Oslo", "days": "3"}')
+    resolver.make_call(resolver.check(draft), draft.id)
     -> Resolution(ToolCall(id="call_5Nq…", name="get_weather",
                            arguments={"city": "Oslo", "days": 3}), notes=(name-corrected, coerced))
 
@@ -18,23 +19,27 @@ An accepted call then gets an id that no other call of the reply has; a repetiti
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct, structs
 
+from .._util import random_id
 from ..notes import NOTES
 from ..types import Note, Rejection, ToolCall, Trust
 from .coercion import SchemaViolation
 from .drafts import CallDraft, decode_arguments, draft_structured_call
-from .ids import CallIds, new_call_id
-from .json_values import nesting_depth
+from .json_values import canonical_json, json_equal, nesting_depth
 from .lenient_json import MAX_DEPTH
 from .placeholders import find_placeholder
 from .tools import Toolset, strip_name_prefix
 
 EchoCheck = Callable[[str, Mapping[str, Any], str], bool]
 """Tells whether a call (name, arguments, its text) only repeats a tool result or a document."""
+CallKey = tuple[str, str]
+"""A call without its id: the name, and the arguments as canonical JSON."""
 MAX_QUOTE = 400
 """How many characters of the reply a note or a rejection quotes."""
 _MAX_VIOLATIONS = 3
@@ -57,12 +62,17 @@ class Resolution(Struct, frozen=True):
     notes: tuple[Note, ...] = ()
 
 
+def new_call_id() -> str:
+    """Return an id for a call that came without one."""
+    return f"call_{random_id()}"
+
+
 class CallResolver:
     """Accepts or rejects the drafts of one reply, and gives the calls their ids."""
 
     def __init__(
         self,
-        tools: Toolset | None,
+        tools: Toolset,
         trust: Trust = "lenient",
         is_echo: EchoCheck | None = None,
         *,
@@ -70,28 +80,22 @@ class CallResolver:
         new_id: Callable[[], str] = new_call_id,
     ) -> None:
         self.tools = tools
-        """None: any tool may be called."""
         self.types_only = types_only
         """Tools only give the types of arguments; calls of other tools are accepted too."""
         self.ids = CallIds(new_id)
         self._trust: Trust = trust
         self._is_echo = is_echo
 
-    def resolve(self, draft: CallDraft, source: str = "", raw: str = "") -> Resolution:
-        """Check a draft and make the call that it asks for. `source` is the text that it was read
-        from, `raw` the same with its markers."""
-        checked = self.check(draft, source, raw)
-        if checked.rejection is not None:
-            return self.reject(structs.replace(checked.rejection, raw=raw[:MAX_QUOTE]))
-        return self.make_call(checked, draft.id, raw)
+    def accepts_any(self, *, declared_only: bool = False) -> bool:
+        """Return True if tools may be called that are not declared."""
+        return self.tools.declared is None or (self.types_only and not declared_only)
 
     def resolve_structured(self, call: ToolCall, source: str = "") -> Resolution:
         """Check a call that an API has decoded. `source` is the JSON text of its arguments."""
         if nesting_depth(call.arguments) > MAX_DEPTH:
             problem = "the call is nested too deeply"
             return self.reject(Rejection(source[:MAX_QUOTE], "malformed", problem, name=call.name))
-        declared = self.tools.tools if self.tools else None
-        checked = self.check(draft_structured_call(call, declared), source)
+        checked = self.check(draft_structured_call(call, self.tools.declared), source)
         if checked.rejection is not None:
             return self.reject(checked.rejection)
         resolution = self.make_call(checked, call.id)
@@ -103,13 +107,14 @@ class CallResolver:
     def check(
         self, draft: CallDraft, source: str = "", raw: str = "", *, declared_only: bool = False
     ) -> CheckedDraft:
-        """Check a draft without giving it an id. With `declared_only`, undeclared tools
-        and invalid arguments are rejected even if `types_only` is set."""
+        """Check a draft without giving it an id. `source` is the text that it was read from, `raw`
+        the same with its markers. With `declared_only`, undeclared tools and invalid arguments are
+        rejected even if `types_only` is set."""
         if draft.problem:
             return reject_draft("malformed", draft.problem, draft.name, raw=source)
         types_only = self.types_only and not declared_only
         arguments, problem, repairs = decode_arguments(draft)
-        name, notes = self._resolve_name(draft.name, arguments)
+        name, notes = self._find_tool(draft.name, arguments)
         if name is None:
             unknown = self._describe_unknown(draft.name)
             name = strip_name_prefix(draft.name)
@@ -122,8 +127,8 @@ class CallResolver:
         if draft.repairs or repairs:
             notes += _note_repairs((*draft.repairs, *repairs), source)
         checked = CheckedDraft(name, arguments, notes)
-        if self.tools is not None and name in self.tools.tools:
-            checked = self._match_schema(self.tools, checked, source, types_only)
+        if name in self.tools.tools:
+            checked = self._match_schema(checked, source, types_only)
             if checked.rejection is not None:
                 return checked
         return self._reject_quotation(checked, source, raw) or checked
@@ -157,34 +162,32 @@ class CallResolver:
         note = Note(rejection.code, rejection.problem, rejection.raw)
         return Resolution(None, rejection, (note,))
 
-    def _resolve_name(
+    def _find_tool(
         self, name: str, arguments: dict[str, Any] | None
     ) -> tuple[str | None, tuple[Note, ...]]:
         if not name:
             return self._infer_name(arguments)
-        found = self.tools.resolve_name(name) if self.tools else strip_name_prefix(name) or None
+        found = self.tools.resolve_name(name)
         return found, _note_correction(name, found) if found else ()
 
     def _infer_name(self, arguments: dict[str, Any] | None) -> tuple[str | None, tuple[Note, ...]]:
         """Return the only tool that declares all arguments, for a call without a name."""
-        matching = self.tools.find_by_arguments(arguments) if self.tools and arguments else []
+        matching = self.tools.find_by_arguments(arguments) if arguments else []
         if len(matching) != 1:
             return None, ()
         message = f"the call names no tool; its arguments match only {matching[0]!r}"
         return matching[0], (Note("name-inferred", message),)
 
     def _describe_unknown(self, name: str) -> str:
-        if self.tools is None or not self.tools.names:
+        if not self.tools.names:
             return f"there is no tool named {name!r}"
         similar = ", ".join(self.tools.suggest_names(name))
         return f"there is no tool named {name!r}; available tools include {similar}"
 
-    def _match_schema(
-        self, tools: Toolset, checked: CheckedDraft, source: str, types_only: bool
-    ) -> CheckedDraft:
+    def _match_schema(self, checked: CheckedDraft, source: str, types_only: bool) -> CheckedDraft:
         """Coerce the arguments to the tool's schema, or reject the call."""
         name, notes = checked.name, checked.notes
-        coercion = tools.coerce_arguments(name, checked.arguments, source)
+        coercion = self.tools.coerce_arguments(name, checked.arguments, source)
         if coercion.violations:
             path = coercion.violations[0].path
             problem = "; ".join(map(_describe_violation, coercion.violations[:_MAX_VIOLATIONS]))
@@ -207,11 +210,10 @@ class CallResolver:
     ) -> CheckedDraft | None:
         """Reject a valid call that is only an example or an echo; None if it is neither."""
         name, arguments = checked.name, checked.arguments
-        if self._trust != "lenient":
-            schema = self.tools.get_schema(name) if self.tools else None
-            if path := find_placeholder(arguments, schema):
-                problem = f"the value of {path!r} is a placeholder: the call is an example"
-                return reject_draft("placeholder", problem, name, f"$.{path}", source)
+        may_be_example = self._trust != "lenient"
+        if may_be_example and (path := find_placeholder(arguments, self.tools.get_schema(name))):
+            problem = f"the value of {path!r} is a placeholder: the call is an example"
+            return reject_draft("placeholder", problem, name, f"$.{path}", source)
         if self._is_echo and self._is_echo(name, arguments, raw):
             problem = "the call is copied from a tool result or a document"
             return reject_draft("echoed", problem, name, raw=source)
@@ -248,3 +250,84 @@ def _note_correction(name: str, found: str) -> tuple[Note, ...]:
 def _note_repairs(repairs: tuple[str, ...], source: str) -> tuple[Note, ...]:
     codes = (f"repaired-{repair}" for repair in repairs)
     return tuple(Note(code, NOTES[code], source[:MAX_QUOTE]) for code in codes)
+
+
+# Ids, and keys that tell whether two calls are the same.
+
+
+class CallIds:
+    """The ids of one reply's calls, and the calls made so far."""
+
+    def __init__(self, new_id: Callable[[], str]) -> None:
+        self._new_id = new_id
+        self._taken: set[str] = set()
+        self._calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._keys: set[CallKey] = set()
+        """The keys of the first `_key_count` calls; computed on demand: most replies need none."""
+        self._key_count = 0
+
+    def claim(self, wanted: str) -> str:
+        """Reserve an id for a call: the wanted one if it is free, else a new one."""
+        identity = wanted if wanted and wanted not in self._taken else self._new_id()
+        self._taken.add(identity)
+        return identity
+
+    def release(self, identity: str) -> None:
+        """Free the id of a call that was not made."""
+        self._taken.discard(identity)
+
+    def record(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """Remember a call that was made."""
+        self._calls[identity] = (name, arguments)
+
+    def is_repeated(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Return True if the same call with the same id was made before."""
+        known = self._calls.get(identity) if identity else None
+        return known is not None and known[0] == name and json_equal(known[1], arguments)
+
+    def has_call(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Return True if the same call was made before, under any id."""
+        for made_name, made_arguments in islice(self._calls.values(), self._key_count, None):
+            self._keys.add(call_key(made_name, made_arguments))
+        self._key_count = len(self._calls)
+        return call_key(name, arguments) in self._keys
+
+    def keep_first(self, count: int) -> None:
+        """Forget all calls but the first `count`."""
+        while len(self._calls) > count:
+            identity, _ = self._calls.popitem()
+            self._taken.discard(identity)
+        if self._key_count > count:
+            self._keys, self._key_count = set(), 0
+
+
+_MAYBE_INTEGRAL_FLOAT = re.compile(r"\.0|\de")
+"""A float that may be integral: `3.0`, `1e3`."""
+
+
+def call_key(name: str, arguments: Mapping[str, Any]) -> CallKey:
+    """Return a key that is equal for calls that do the same."""
+    try:
+        written = canonical_json(arguments)
+    except TypeError:
+        # A mapping that is not a dict.
+        return name, canonical_json(_with_integral_floats_as_integers(arguments))
+    if _MAYBE_INTEGRAL_FLOAT.search(written):
+        try:
+            written = canonical_json(_with_integral_floats_as_integers(arguments))
+        except RecursionError:
+            pass
+    return name, written
+
+
+def _with_integral_floats_as_integers(value: Any) -> Any:
+    """Replace 3.0 by 3, everywhere in a value."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        return [_with_integral_floats_as_integers(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _with_integral_floats_as_integers(item) for key, item in value.items()}
+    return value

@@ -127,7 +127,6 @@ def _iter_choices(schema: Mapping[str, Any], depth: int) -> Iterator[Any]:
 
 
 def json_type(value: Any) -> str:
-    """Return the name of a decoded value's JSON type."""
     return "null" if value is None else _JSON_TYPES.get(type(value), "object")
 
 
@@ -209,11 +208,9 @@ class SchemaValidator:
         """False: invalid keywords were dropped before the schema was compiled."""
 
     def is_valid(self, value: Any) -> bool:
-        """Return True if a value matches the schema."""
         return self._compiled is None or self._compiled.is_valid(value)
 
     def find_violations(self, value: Any) -> list[jsonschema_rs.ValidationError]:
-        """Return the errors of a value against the schema."""
         if self._compiled is None:
             return []
         return list(islice(self._compiled.iter_errors(value), _MAX_VIOLATIONS))
@@ -351,7 +348,6 @@ _OPENAPI_SCHEMA_MAPS = {"properties", "patternProperties", "$defs", "definitions
 
 @lru_cache(1024)
 def to_camel_case(key: str) -> str:
-    """Convert a snake_case key to camelCase."""
     return re.sub(r"(?<=[a-z0-9])_([a-z0-9])", lambda match: match[1].upper(), key)
 
 

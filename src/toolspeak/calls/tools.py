@@ -26,13 +26,7 @@ from ..errors import UsageError
 from ..types import Tool
 from .callables import tool_from_function
 from .coercion import Coercion, coerce_arguments
-from .schema import (
-    SchemaValidator,
-    get_properties,
-    get_validator,
-    is_openapi_schema,
-    to_json_schema,
-)
+from .schema import get_properties, is_openapi_schema, to_json_schema
 
 _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema")
 _CALLABLE_TYPES = ("function", "custom", None)
@@ -183,12 +177,12 @@ _NO_SCHEMA: dict[str, Any] = {}
 
 
 class Toolset:
-    """The declared tools of one request."""
+    """The declared tools of one request; with None, any tool may be called."""
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
-        self.tools = {tool.name: tool for tool in tools}
+    def __init__(self, tools: Iterable[Tool] | None) -> None:
+        self.tools = {tool.name: tool for tool in tools or ()}
+        self.declared = None if tools is None else self.tools
         self.names = tuple(self.tools)
-        self._validators: dict[str, SchemaValidator] = {}
 
     def resolve_name(self, name: str) -> str | None:
         """Return the declared name that `name` refers to, or None.
@@ -198,6 +192,8 @@ class Toolset:
         """
         if name in self.tools:
             return name
+        if self.declared is None:
+            return strip_name_prefix(name) or None
         variant = name
         for variant in _undo_changes(name):
             if variant in self.tools:
@@ -214,6 +210,10 @@ class Toolset:
             found = [one for one in self.names if _split_name(one)[-len(parts) :] == parts]
         return found[0] if len(found) == 1 else None
 
+    def is_declared(self, name: str) -> bool:
+        """Return True if the name refers to a declared tool."""
+        return self.declared is not None and self.resolve_name(name) is not None
+
     def has_name_starting_with(self, text: str) -> bool:
         return f"\n{text}" in _list_spellings(self.names)
 
@@ -223,16 +223,7 @@ class Toolset:
         return tool.parameters if tool else _NO_SCHEMA
 
     def coerce_arguments(self, name: str, arguments: dict[str, Any], source: str) -> Coercion:
-        """Coerce arguments to the schema of a declared tool."""
-        validator = self._validators.get(name)
-        if validator is None:
-            schema = self.tools[name].parameters
-            try:
-                validator = self._validators[name] = get_validator(schema)
-            except RecursionError:
-                # `coerce_arguments` reports a schema that is nested too deeply.
-                return coerce_arguments(arguments, schema, source)
-        return coerce_arguments(arguments, validator, source)
+        return coerce_arguments(arguments, self.tools[name].parameters, source)
 
     def find_by_arguments(self, arguments: Mapping[str, Any]) -> list[str]:
         """Return the names of the tools that declare all of these arguments."""

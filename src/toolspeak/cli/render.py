@@ -7,7 +7,7 @@ from typing import Any
 
 from .._util import format_json
 from ..calls.drafts import decode_arguments, read_drafts
-from ..calls.ids import new_call_id
+from ..calls.resolution import new_call_id
 from ..calls.tools import as_tools
 from ..dialects import render_calls, render_results, render_tools
 from ..errors import UsageError

@@ -136,12 +136,11 @@ def read_attributes(attempt: FormReader, header: Header) -> Reading[Body]:
     text, found = yield from attempt.buffer.read_until_marker(marker_set(("<", "\n")))
     if found != "<" or not _ATTRIBUTE_LIST.fullmatch(text):
         return NO_BODY
-    attempt.add_body(header, text, parse_attribute_arguments)
+    attempt.add_body(header, text, lambda body, root: _type_arguments(parse_attributes(body), root))
     return Body()
 
 
 def read_perl_map(attempt: FormReader, _: Header) -> Reading[Body]:
-    """Read a map with arrows."""
     buffer, form = attempt.buffer, attempt.form
     yield from buffer.read_space()
     start = buffer.held_length()
@@ -150,14 +149,14 @@ def read_perl_map(attempt: FormReader, _: Header) -> Reading[Body]:
     text, found = yield from buffer.read_until_marker(marker_set((form.closer,)))
     if not found:
         return Body(has_calls=False, is_truncated=True)
-    attempt.add_call(parse_perl_map(text, attempt.schema_of), start)
+    attempt.add_call(parse_perl_map(text, attempt.tools.get_schema), start)
     return Body()
 
 
 def read_program(attempt: FormReader, header: Header) -> Reading[Body]:
     """Read a bare program, for a tool that runs programs."""
-    buffer, form, names = attempt.buffer, attempt.form, attempt.names
-    known = [name for name in INTERPRETERS if names.tools and names.find(name)]
+    buffer, form = attempt.buffer, attempt.form
+    known = list(filter(attempt.tools.is_declared, INTERPRETERS))
     name = header.name or next(iter(known), "")
     if name not in known or (yield from buffer.peek()) in ("", "{", "["):
         return NO_BODY
@@ -226,7 +225,6 @@ def find_unclosed_map_end(text: str, quote: str, closer: str) -> int:
 
 
 def render_brace_map(arguments: Mapping[str, Any], quote: str) -> str:
-    """Render a map with unquoted keys."""
     entries: list[str] = []
     for key, value in arguments.items():
         if not _BRACE_KEY.fullmatch(key):
@@ -257,11 +255,6 @@ def _render_brace_value(value: Any, quote: str) -> str:
             return f"{quote}{value}{quote}"
         case _:
             return json.dumps(value)
-
-
-def parse_attribute_arguments(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
-    """Parse `city="Oslo" days="3"`."""
-    return _type_arguments(parse_attributes(text), schema)
 
 
 def parse_bare_input(text: str, schema: Mapping[str, Any]) -> ParsedArguments:

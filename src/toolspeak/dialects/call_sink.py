@@ -71,6 +71,10 @@ class EventWriter:
         """The length of the text since the last call, without the white space at its edge."""
         self.has_reasoning = False
 
+    @property
+    def begins_line(self) -> bool:
+        return self.last_character in ("", "\n")
+
     def take_events(self) -> list[Event]:
         """Return the events since the last time."""
         self._flush_text()
@@ -164,6 +168,10 @@ class EventWriter:
     def add_note(self, code: str, message: str, where: str = "") -> None:
         """Add a note that quotes the beginning of `where`."""
         self.emit(Note(code, message, where[:MAX_EXCERPT]))
+
+    def note_control_token(self, token: str, where: str) -> None:
+        message = f"the control token {token} was removed from the text"
+        self.add_note("control-token", message, where)
 
 
 class StreamedCall(Struct, eq=False):

@@ -96,7 +96,8 @@ def read_form(attempt: FormReader) -> Reading[Body]:
     if header.name:
         attempt.add_call(CallDraft(header.name, None, header.id))
     else:
-        attempt.add_note("no-call", "a section for calls is empty", attempt.buffer.held_text())
+        held = attempt.buffer.held_text()
+        attempt.writer.add_note("no-call", "a section for calls is empty", held)
     return Body()
 
 
@@ -141,7 +142,7 @@ def _read_word(
     ends = following.stripped[:1] if isinstance(following, LiteralText) else ""
     pattern = _NAME_PATTERNS.get(ends, _NAME)
     # Without an opener any word could be a name: wait only for the name of a tool.
-    is_viable = attempt.names.may_begin_with if is_first and not attempt.form.opener else None
+    is_viable = attempt.may_begin_name if is_first and not attempt.form.opener else None
     word = yield from attempt.buffer.read_run(pattern, MAX_NAME_LENGTH, is_viable)
     if word is None or word[:1] in ("-", "/") or (not word and slot.kind != "id"):
         return None
@@ -176,8 +177,8 @@ def _parse_header_word(attempt: FormReader, word: str) -> Header:
     patterns = attempt.form.dialect.header_patterns
     found = [match[1] for pattern in patterns if (match := re.fullmatch(pattern, word))]
     name = found[0] if found else ""
-    if attempt.names.tools:
-        declared = attempt.names.tools.tools
+    declared = attempt.tools.declared
+    if declared is not None:
         name = next((other for other in found if other in declared or other.isdigit()), name)
         name = "" if name.isdigit() else name
     return Header(name, word)

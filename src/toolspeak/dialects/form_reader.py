@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from ..calls.drafts import CallDraft
 from ..calls.resolution import CallResolver, CheckedDraft, drop_repetition, reject_draft
-from ..calls.tools import Toolset, strip_name_prefix
+from ..calls.tools import strip_name_prefix
 from ..events import TextDelta
 from ..types import Rejection
 from .call_sink import CallSink, EventWriter
@@ -81,26 +81,6 @@ BodyParser = Callable[[str, Mapping[str, Any]], ParsedArguments]
 # The attempt.
 
 
-class AllowedNames(Struct, frozen=True):
-    """The names of the tools that may be called."""
-
-    tools: Toolset | None
-    accepts_any: bool
-    """Tools that are not declared may be called too."""
-
-    def find(self, name: str) -> str | None:
-        """Return the declared spelling of a tool's name, or None."""
-        return strip_name_prefix(name) if self.tools is None else self.tools.resolve_name(name)
-
-    def resolve(self, name: str) -> str | None:
-        """Return the spelling under which the named tool may be called, or None."""
-        return self.find(name) or (strip_name_prefix(name) or None if self.accepts_any else None)
-
-    def may_begin_with(self, text: str) -> bool:
-        """Return True if the name of a tool that may be called begins with `text`."""
-        return self.tools is None or self.accepts_any or self.tools.has_name_starting_with(text)
-
-
 class ParserState(Struct, frozen=True, eq=False):
     """The parts of a parser that all attempts of one reply share."""
 
@@ -109,9 +89,6 @@ class ParserState(Struct, frozen=True, eq=False):
     writer: EventWriter
     sink: CallSink
     resolver: CallResolver
-    names: AllowedNames
-    names_in_prose: AllowedNames
-    """Without markers, only declared tools may be called."""
 
 
 class FormReader:
@@ -130,8 +107,11 @@ class FormReader:
         self._state = state
         self.form = form
         self.buffer = state.buffer
+        self.writer = state.writer
         self.sink = state.sink
-        self.names = state.names_in_prose if in_prose else state.names
+        self.tools = state.resolver.tools
+        self.accepts_any = state.resolver.accepts_any(declared_only=in_prose)
+        """Tools that are not declared may be called too."""
         self.in_prose = in_prose
         """The form has no marker and is within prose: only declared tools count."""
         self.is_example = is_example
@@ -158,38 +138,35 @@ class FormReader:
 
     # For the body readers.
 
-    def schema_of(self, name: str) -> dict[str, Any]:
-        """Return the schema of a tool's parameters; {} if the tool is not declared."""
-        return self.names.tools.get_schema(name) if self.names.tools else {}
+    def resolve_name(self, name: str) -> str | None:
+        """Return the spelling under which the named tool may be called here, or None."""
+        found = self.tools.resolve_name(name)
+        return found or (strip_name_prefix(name) or None if self.accepts_any else None)
+
+    def may_begin_name(self, text: str) -> bool:
+        """Return True if the name of a tool that may be called here begins with `text`."""
+        return self.accepts_any or self.tools.has_name_starting_with(text)
 
     def add_repair(self, code: str) -> None:
         """Add a repair that was needed to get to the next call."""
         self._repairs.append(code)
 
-    def add_note(self, code: str, message: str, where: str = "") -> None:
-        """Add a note that counts only if the calls do."""
-        self._state.writer.add_note(code, message, where)
-
     def write_text(self, text: str) -> None:
         """Write text that stood beside the calls."""
-        writer = self._state.writer
-        if writer.trial:
-            writer.emit(TextDelta(text))
+        if self.writer.trial:
+            self.writer.emit(TextDelta(text))
         else:
-            writer.write_text(text)
+            self.writer.write_text(text)
 
     def is_expected(self) -> bool:
         return self.form.dialect in self._state.table.scope.named
 
-    def begins_line(self) -> bool:
-        return self._state.writer.last_character in ("", "\n")
-
     def start_streaming(self, name: str, wanted_id: str) -> bool:
         """Start to pass on a call's arguments; return False if they must be read first."""
         sink = self.sink
-        if not sink.incremental or self._state.writer.trial or self.is_example or not name:
+        if not sink.incremental or self.writer.trial or self.is_example or not name:
             return False
-        spelled = self.names.resolve(name)
+        spelled = self.resolve_name(name)
         if not spelled or self._is_no_call_name(name):
             return False
         sink.start_streaming(spelled, wanted_id, self.form.dialect)
@@ -200,7 +177,7 @@ class FormReader:
     def add_body(self, header: Header, text: str, parse: BodyParser) -> None:
         """Make or reject the call whose arguments are in the text of a body."""
         try:
-            arguments, repairs = parse(text, self.schema_of(header.name))
+            arguments, repairs = parse(text, self.tools.get_schema(header.name))
         except InvalidBody as error:
             self.add_call(CallDraft(header.name, problem=str(error)))
         else:
@@ -222,7 +199,7 @@ class FormReader:
         may_mean_no_call = rejection is None or rejection.code == "unknown-tool"
         if may_mean_no_call and self._is_no_call_name(draft.name):
             message = f"{draft.name} means that the model makes no call"
-            self._state.writer.add_note("no-call", message, self._commit(start))
+            self.writer.add_note("no-call", message, self._commit(start))
         elif rejection is not None:
             self._reject(rejection, checked.name)
         else:
@@ -244,10 +221,10 @@ class FormReader:
         return held.endswith(">") and not "".join(map(str, values)).strip()
 
     def _check(self, draft: CallDraft, start: int) -> CheckedDraft:
-        state, scope = self._state, self._state.table.scope
+        state, scope, trial = self._state, self._state.table.scope, self.writer.trial
         held = self.buffer.held_text()
         source = held[start:]
-        raw = held[state.writer.trial.last_call_end :] if state.writer.trial else held
+        raw = held[trial.last_call_end :] if trial else held
         checked = state.resolver.check(draft, source, raw, declared_only=self.in_prose)
         is_foreign = scope.is_strict and scope.named and not self.is_expected()
         if is_foreign and checked.rejection is None:
@@ -260,16 +237,15 @@ class FormReader:
 
     def _is_no_call_name(self, name: str) -> bool:
         """Return True if the dialect uses the name to say "no call", and no tool has it."""
-        tools = self.names.tools
         is_no_call = strip_name_prefix(name) in self.form.dialect.no_call_names
-        return is_no_call and not (tools and tools.resolve_name(name))
+        return is_no_call and not self.tools.is_declared(name)
 
     def _accept(self, checked: CheckedDraft, wanted_id: str, start: int) -> None:
         is_repeated = self.in_prose and self.sink.is_repeated_in_prose(checked)
         raw = self._commit(start)
         if is_repeated:
             self.sink.retract_streamed_call()
-            self._state.writer.emit(*drop_repetition(raw).notes)
+            self.writer.emit(*drop_repetition(raw).notes)
             return
         self.sink.last_dialect = self.form.dialect
         self._can_step_back = False
@@ -277,7 +253,7 @@ class FormReader:
 
     def _commit(self, start: int) -> str:
         """Let go of the text of a call that is certain, and return it."""
-        writer = self._state.writer
+        writer = self.writer
         text = self.buffer.held_text()
         if writer.trial:
             raw = text[writer.trial.last_call_end :]
@@ -294,7 +270,7 @@ class FormReader:
 
     def _reject(self, rejection: Rejection, name: str) -> None:
         is_unknown = rejection.code == "unknown-tool"
-        if self.in_prose and (is_unknown or not self.names.find(name)):
+        if self.in_prose and (is_unknown or not self.tools.resolve_name(name)):
             self.sink.retract_streamed_call()
             raise UndeclaredCall(self.buffer.held_length() if is_unknown and name else 0)
         if self._can_step_back and not self.is_example:
@@ -338,7 +314,7 @@ def skip_extra_brackets(attempt: FormReader) -> Reading[None]:
 
 def note_extra_brackets(attempt: FormReader, brackets: str) -> None:
     message = "closing brackets without opening brackets"
-    attempt.add_note("repaired-extra-closer", message, brackets)
+    attempt.writer.add_note("repaired-extra-closer", message, brackets)
 
 
 def seek_closer(attempt: FormReader, start: int) -> Reading[bool]:

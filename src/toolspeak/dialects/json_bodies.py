@@ -82,7 +82,8 @@ def read_json_calls(attempt: FormReader, _: Header) -> Reading[Body]:
                 attempt.sink.retract_streamed_call()
                 buffer.seek(mark)
             if found and last.is_truncated:
-                attempt.add_note("truncated", "the last of several calls is cut off; not made")
+                message = "the last of several calls is cut off; not made"
+                attempt.writer.add_note("truncated", message)
             return structs.replace(last, has_calls=found, has_unclosed_list=in_list)
         found = True
         mark = buffer.held_length()
@@ -99,7 +100,7 @@ def _read_list_end(attempt: FormReader, *, found: bool) -> Reading[bool]:
         yield from buffer.read_literal("]")
         return True
     if found and (yield from _is_closer_next(attempt)):
-        attempt.add_note("repaired-missing-closer", "the list of calls is not closed", "]")
+        attempt.writer.add_note("repaired-missing-closer", "the list of calls is not closed", "]")
         return True
     return False
 
@@ -132,15 +133,14 @@ def _read_calls_in_string(attempt: FormReader) -> Reading[Body]:
 
 def _add_calls(attempt: FormReader, result: JsonResult, start: int) -> bool:
     """Make or reject every call that a decoded value holds; return whether there is one."""
-    value, names = result.value, attempt.names
+    value = result.value
     name_is_key = attempt.form.dialect.json_keys == NAME_IS_KEY
-    declared = names.tools.tools if names.tools else None
-    drafts = list(read_drafts(value, declared, name_is_key=name_is_key))
-    if names.accepts_any and declared is not None and any(d.problem for d in drafts):
+    drafts = list(read_drafts(value, attempt.tools.declared, name_is_key=name_is_key))
+    if attempt.accepts_any and any(draft.problem for draft in drafts):
         drafts = list(read_drafts(value, None, name_is_key=name_is_key))
     if drafts and isinstance(value, dict) and "tool_calls" in value:
         # The text beside the calls; if they are not calls, the whole object stays text.
-        are_calls = all(not d.problem and names.resolve(d.name) for d in drafts)
+        are_calls = all(not d.problem and attempt.resolve_name(d.name) for d in drafts)
         if are_calls and isinstance(value.get("content"), str):
             attempt.write_text(value["content"])
     for draft in drafts:
@@ -255,7 +255,6 @@ class JsonResult(Struct, frozen=True):
 
 
 def _read_string(buffer: TextBuffer) -> Reading[JsonResult]:
-    """Read a JSON string."""
     start = buffer.held_length()
     if (yield from buffer.scan(JsonScanner())) != COMPLETE:
         is_json = buffer.held_text()[start:].startswith(('"{', '"['))
@@ -316,7 +315,7 @@ def _read_broken_object(attempt: FormReader, start: int) -> Reading[JsonResult]:
             return result
     if (yield from seek_closer(attempt, start)):
         text = buffer.held_text()[start:]
-        return _decode_leniently(text, may_lack_closers=True, escaped=attempt.begins_line())
+        return _decode_leniently(text, may_lack_closers=True, escaped=attempt.writer.begins_line)
     text = buffer.held_text()[start:]
     is_truncated = state == NEED_MORE and json_values.is_incomplete_json(text)
     if not is_truncated and (yield from _skip_inner_calls(attempt, start)):

@@ -77,14 +77,14 @@ def get_dialect(name: str) -> Dialect:
 @lru_cache(maxsize=1024)
 def dialects_for_model(model: str) -> tuple[Dialect, ...]:
     """Return the dialects that a model is known to use, most specific first."""
-    model = model.lower()
-    found: list[tuple[int, Dialect]] = []
-    for dialect in ALL_DIALECTS:
-        sizes = [len(fragment) for fragment in dialect.model_fragments if fragment in model]
-        if sizes:
-            found.append((max(sizes), dialect))
-    found.sort(key=lambda pair: -pair[0])
-    return tuple(dialect for _, dialect in found)
+    fragments = [
+        (fragment, dialect)
+        for dialect in ALL_DIALECTS
+        for fragment in dialect.model_fragments
+        if fragment in model.lower()
+    ]
+    fragments.sort(key=lambda found: -len(found[0]))
+    return tuple(dict.fromkeys(dialect for _, dialect in fragments))
 
 
 class Scope(Struct, frozen=True, gc=False):

@@ -30,11 +30,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from ..calls.ids import new_call_id
 from ..calls.json_values import iter_strings
-from ..calls.resolution import CallResolver
+from ..calls.resolution import CallResolver, new_call_id
 from ..calls.tools import Toolset, as_tools
 from ..errors import UsageError
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassify
@@ -42,7 +41,7 @@ from ..security.echo_guard import EchoGuard, FoundCall
 from ..types import Note, Tool, Trust
 from .call_sink import CallSink, EventWriter
 from .form_matching import FormMatcher
-from .form_reader import AllowedNames, ParserState
+from .form_reader import ParserState
 from .marker_context import MarkerContext
 from .markers import (
     AUTO,
@@ -85,6 +84,11 @@ class ParserOptions(Struct, frozen=True, eq=False):
     is_incremental: bool = False
     max_call: int = MAX_CALL_LENGTH
     new_id: Callable[[], str] = new_call_id
+
+    def for_other_text(self, **changes: Any) -> ParserOptions:
+        """Return the options to read another text by itself, with the same tools."""
+        other = ParserOptions(dialect=self.dialect, tools=self.tools, types_only=self.types_only)
+        return structs.replace(other, **changes)
 
 
 class Parser:
@@ -165,7 +169,6 @@ class Parser:
         return self._writer.take_events()
 
     def events(self, chunks: Iterable[str], *, is_complete: bool = True) -> Iterator[Event]:
-        """Yield all events of a stream, to its end."""
         for chunk in chunks:
             yield from self.feed(chunk)
         yield from self.finish(is_complete=is_complete)
@@ -176,21 +179,20 @@ def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> Rep
 
     An exhaustive one reads every call in a text, in any dialect and at any place.
     """
-    toolset = None if options.tools is None else Toolset(options.tools)
-    names = toolset.names if toolset else None
+    toolset = Toolset(options.tools)
+    names = None if toolset.declared is None else toolset.names
     if is_exhaustive:
         table = without_position_rules(marker_table_for(EVERY_DIALECT, names))
     else:
-        scope = build_scope(options.dialect, options.trust, has_tools=toolset is not None)
+        scope = build_scope(options.dialect, options.trust, has_tools=names is not None)
         table = marker_table_for(scope, names)
     is_echo = None
     if options.context:
         is_echo = EchoGuard(
             options.context, partial(find_calls, options), partial(makes_calls, options)
         )
-    types_only = options.types_only
     resolver = CallResolver(
-        toolset, options.trust, is_echo, types_only=types_only, new_id=options.new_id
+        toolset, options.trust, is_echo, types_only=options.types_only, new_id=options.new_id
     )
     buffer = TextBuffer(options.max_call)
     context = MarkerContext(buffer, options.trust)
@@ -201,8 +203,6 @@ def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> Rep
         writer=writer,
         sink=CallSink(writer, resolver, incremental=options.is_incremental),
         resolver=resolver,
-        names=AllowedNames(toolset, toolset is None or types_only),
-        names_in_prose=AllowedNames(toolset, toolset is None),
     )
     matcher = FormMatcher(state, is_exhaustive=is_exhaustive)
     return ReplyMachine(options, context, state, matcher)
@@ -210,7 +210,7 @@ def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> Rep
 
 def find_calls(options: ParserOptions, text: str) -> Iterator[FoundCall]:
     """Yield every call that a text holds, in any dialect, also inside other calls."""
-    inner = ParserOptions(tools=options.tools, types_only=options.types_only, trust="lenient")
+    inner = options.for_other_text(dialect=AUTO, trust="lenient")
     for _ in range(_MAX_NESTING):
         inner_texts: list[str] = []
         machine = build_machine(inner, is_exhaustive=True)
@@ -225,25 +225,14 @@ def find_calls(options: ParserOptions, text: str) -> Iterator[FoundCall]:
 
 def makes_calls(options: ParserOptions, text: str) -> bool:
     """Return True if an earlier reply of the same model made a call."""
-    inner = ParserOptions(
-        dialect=options.dialect,
-        tools=options.tools,
-        types_only=options.types_only,
-        trust="standard" if options.trust == "strict" else options.trust,
-    )
-    found = build_machine(inner).read_whole(text)
+    trust: Trust = "standard" if options.trust == "strict" else options.trust
+    found = build_machine(options.for_other_text(trust=trust)).read_whole(text)
     return any(isinstance(event, CallEnd) for event in found)
 
 
 def find_final_calls(options: ParserOptions, text: str) -> int:
     """Return where the complete calls of an expected dialect begin that end a text, or -1."""
-    inner = ParserOptions(
-        dialect=options.dialect,
-        tools=options.tools,
-        types_only=options.types_only,
-        trust="strict",
-    )
-    return build_machine(inner).find_final_calls(text)
+    return build_machine(options.for_other_text(trust="strict")).find_final_calls(text)
 
 
 class ReplyMachine:
@@ -294,16 +283,10 @@ class ReplyMachine:
         while literal := read_now(self.buffer.find_marker(self._table.literals, write)):
             at, count = self.buffer.offset, self._sink.call_count
             start = -1 if self.writer.length_since_call else start
-            self._read_at(literal)
+            read_now(self._read_at(literal))
             if start < 0 and self._sink.call_count > count:
                 start = at
         return -1 if self.writer.length_since_call or self.writer.has_reasoning else start
-
-    def _read_at(self, literal: str) -> None:
-        """Read what begins at a marker of a text that has arrived whole."""
-        if not read_now(self._read_marker(literal)):
-            self.writer.write_text(literal)
-            self.buffer.position += len(literal)
 
     def run(self) -> Reading[None]:
         """Read the reply; the first step only starts the machine."""
@@ -311,9 +294,7 @@ class ReplyMachine:
         yield from self._read_beginning()
         write = self.writer.write_text
         while literal := (yield from self.buffer.find_marker(self._table.literals, write)):
-            if not (yield from self._read_marker(literal)):
-                write(literal)
-                self.buffer.position += len(literal)
+            yield from self._read_at(literal)
         may_make_drafts = self.buffer.is_complete and not self._sink.call_count
         if self._reasoning.thoughts_with_calls and may_make_drafts:
             self._make_calls_of_reasoning()
@@ -338,6 +319,12 @@ class ReplyMachine:
         self.writer.write_text((yield from self.buffer.read_space()))
         if (yield from self._bare_message.read()) == "truncated":
             self._matcher.write_truncated_call()
+
+    def _read_at(self, literal: str) -> Reading[None]:
+        """Read what begins at a marker, or the marker itself as text."""
+        if not (yield from self._read_marker(literal)):
+            self.writer.write_text(literal)
+            self.buffer.position += len(literal)
 
     def _read_marker(self, literal: str) -> Reading[bool]:
         """Read what begins at a marker; return False if the marker is only text."""
@@ -369,7 +356,7 @@ class ReplyMachine:
         """Return True if the text right before a marker lets it be one."""
         last = self.writer.last_character
         if marker.position == "line":
-            return last in ("", "\n")
+            return self.writer.begins_line
         if marker.position == "word" and last and (last.isalnum() or last in "_.\\-/"):
             return False
         return not marker.position or not self._context.is_mention(literal)
@@ -413,8 +400,7 @@ class ReplyMachine:
 
         Within a line they stay text: explanations end so too.
         """
-        is_line_start = self.writer.last_character in ("", "\n")
-        if not is_line_start and not literal.startswith(_CONTROL_TOKEN_STARTS):
+        if not self.writer.begins_line and not literal.startswith(_CONTROL_TOKEN_STARTS):
             return False
         buffer = self.buffer
         text, at = buffer.text, buffer.position
@@ -478,11 +464,8 @@ class ReplyMachine:
     def _make_calls_of_reasoning(self) -> None:
         """Make the calls that stand in the reasoning of a reply that makes none itself."""
         options = self._options
-        inner = ParserOptions(
-            tools=options.tools,
-            types_only=options.types_only,
-            context=options.context,
-            new_id=options.new_id,
+        inner = options.for_other_text(
+            dialect=AUTO, trust="standard", context=options.context, new_id=options.new_id
         )
         found = build_machine(inner).read_whole("\n".join(self._reasoning.thoughts_with_calls))
         if any(isinstance(event, CallEnd) for event in found):
@@ -524,10 +507,10 @@ class ReplyMachine:
         if literal in self._context.ends_of_message_to_user:
             self._context.ends_of_message_to_user = ()
         is_expected = self._table.scope.has_control_token(literal)
-        if is_expected and self.writer.last_character not in ("", "\n"):
+        if is_expected and not self.writer.begins_line:
             is_expected = (yield from self.buffer.peek()) in ("", "\n", "<", "[")
         if not is_expected:
-            self._note_control_token(literal, literal)
+            self.writer.note_control_token(literal, literal)
         return True
 
     def _drop_trailing_tokens(self, literal: str) -> Reading[bool]:
@@ -544,12 +527,8 @@ class ReplyMachine:
             self._end_of_tokens_in_text = buffer.offset
             buffer.restore()
             return False
-        self._note_control_token(literal, buffer.release())
+        self.writer.note_control_token(literal, buffer.release())
         return True
-
-    def _note_control_token(self, literal: str, where: str) -> None:
-        message = f"the control token {literal} was removed from the text"
-        self.writer.add_note("control-token", message, where)
 
     def _drop_result(self, opener: str, closer: str) -> Reading[bool]:
         """Drop a tool result that the model made up; one that is not closed is text."""

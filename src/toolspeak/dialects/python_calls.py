@@ -95,7 +95,7 @@ def _read_call(attempt: FormReader, *, is_bare: bool) -> Reading[Body]:
     if quote:
         attempt.add_repair("quoted")
     start = buffer.held_length()
-    is_viable = attempt.names.may_begin_with if is_bare else None
+    is_viable = attempt.may_begin_name if is_bare else None
     name = yield from buffer.read_run(_NAME, MAX_NAME_LENGTH, is_viable)
     if not name or not FUNCTION_NAME.fullmatch(name):
         return NO_BODY
@@ -113,20 +113,20 @@ def _read_call(attempt: FormReader, *, is_bare: bool) -> Reading[Body]:
     text = name + buffer.held_text()[name_end:]
     if quote:
         yield from buffer.read_literal(quote)
-    draft = parse_python_call(text, attempt.schema_of(name))
+    draft = parse_python_call(text, attempt.tools.get_schema(name))
     attempt.add_call(draft, start)
     return Body()
 
 
 def _is_known(attempt: FormReader, name: str, *, is_bare: bool) -> bool:
-    spelled = attempt.names.find(name) if is_bare else attempt.names.resolve(name)
+    spelled = attempt.tools.resolve_name(name) if is_bare else attempt.resolve_name(name)
     return bool(attempt.form.opener) or spelled is not None
 
 
 def _may_call(attempt: FormReader, name: str, *, is_bare: bool) -> bool:
     if attempt.form.body == "builtin" and not name.endswith(".call"):
         return False
-    if is_bare and attempt.names.tools is None:
+    if is_bare and attempt.tools.declared is None:
         return False
     # In prose, calls of unknown tools are read too, so that nothing inside them is a call.
     may_be_unknown = attempt.in_prose and not is_bare
@@ -277,7 +277,6 @@ def _parse_loosely_quoted_call(text: str, name: str) -> CallDraft | None:
 
 
 def render_python_call(name: str, arguments: Mapping[str, Any]) -> str:
-    """Render one call."""
     for key in arguments:
         if not _KEY.fullmatch(key):
             raise NotRenderable(key, f"a parameter named {key!r}")

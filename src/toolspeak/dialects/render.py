@@ -38,6 +38,7 @@ from .template import (
 )
 
 _NAME = re.compile(r"[A-Za-z_$@*/][\w.\-:/$@*]*")
+_PLAIN_NAME = re.compile(r"[\w.\-:]+")
 _ID = re.compile(r"[\w.\-:/$@*]+")
 _SLOT = re.compile(r"\$([a-z_]+)")
 MAX_DESCRIPTION_LENGTH = 120
@@ -281,14 +282,24 @@ def _sample_text(key: str, schema: Mapping[str, Any]) -> str:
 
 def _check_call(dialect: Dialect, index: int, call: ToolCall) -> None:
     """Raise `Unrepresentable` for a call that no dialect can express reliably."""
-    name, path = call.name, f"$[{index}]"
-    plain = "$name/" not in dialect.call_templates[0] or re.fullmatch(r"[\w.\-:]+", name)
-    reserved = name in dialect.reserved_names or not plain
-    if reserved or not _NAME.fullmatch(name) or name.startswith("functions."):
+    name, path, template = call.name, f"$[{index}]", dialect.call_templates[0]
+    is_code = dialect.forms[0].body in CODE_SLOTS
+    is_name = (
+        _NAME.fullmatch(name)
+        and not name.startswith("functions.")
+        and name not in dialect.reserved_names
+        and ("$name/" not in template or _PLAIN_NAME.fullmatch(name))
+        and (not is_code or FUNCTION_NAME.fullmatch(name))
+    )
+    if not is_name:
         raise Unrepresentable(dialect.name, f"{path}.name", f"a tool named {name!r}")
-    if "$id" in dialect.call_templates[0] and not _ID.fullmatch(call.id):
+    if "$id" in template and not _ID.fullmatch(call.id):
         raise Unrepresentable(dialect.name, f"{path}.id", f"the id {call.id!r}")
-    _encode_arguments(dialect, index, call.arguments)
+    try:
+        _encode_arguments(call)
+    except (ValueError, TypeError):
+        problem = "a value that JSON cannot express"
+        raise Unrepresentable(dialect.name, f"{path}.arguments", problem) from None
     if nesting_depth(call.arguments) > _NESTING:
         raise Unrepresentable(dialect.name, f"{path}.arguments", "arguments nested so deeply")
 
@@ -327,15 +338,25 @@ def _render_body(
     schemas: Mapping[str, dict[str, Any]],
 ) -> str:
     if kind in JSON_SLOTS:
-        objects = [_render_object(dialect, at, call) for at, call in enumerate(calls, index)]
-        return _JSON_BODIES[kind](objects, dialect)
+        return _JSON_BODIES[kind]([_render_object(dialect, call) for call in calls], dialect)
     if kind in CODE_SLOTS:
-        return _render_code(dialect, kind, index, calls)
+        written = [
+            _render_arguments(dialect, kind, at, call, {}) for at, call in enumerate(calls, index)
+        ]
+        return _join_code(kind, written)
     call = calls[0]
-    schema = schemas.get(call.name, {})
+    return _render_arguments(dialect, kind, index, call, schemas.get(call.name, {}))
+
+
+def _render_arguments(
+    dialect: Dialect, kind: str, index: int, call: ToolCall, schema: Mapping[str, Any]
+) -> str:
+    """Render the arguments of one call; in code, the whole call."""
     closer = dialect.forms[0].closer.replace("$name", call.name)
     try:
         match kind:
+            case _ if kind in CODE_SLOTS:
+                return render_python_call(call.name, call.arguments)
             case "params":
                 return render_parameters(call.arguments, dialect, schema)
             case "elements":
@@ -347,15 +368,14 @@ def _render_body(
             case "braces":
                 return render_brace_map(call.arguments, dialect.string_quote)
             case _:
-                return _encode_arguments(dialect, index, call.arguments)
+                return _encode_arguments(call)
     except NotRenderable as error:
         path = f"$[{index}].arguments.{error.key}"
         raise Unrepresentable(dialect.name, path, error.reason) from None
 
 
-def _render_object(dialect: Dialect, index: int, call: ToolCall) -> str:
-    """Render one call as a JSON object."""
-    arguments = _encode_arguments(dialect, index, call.arguments)
+def _render_object(dialect: Dialect, call: ToolCall) -> str:
+    arguments = _encode_arguments(call)
     keys = dialect.json_keys
     if keys == NAME_IS_KEY:
         return f"{{{json.dumps(call.name)}: {arguments}}}"
@@ -382,24 +402,11 @@ _JSON_BODIES: dict[str, Callable[[Sequence[str], Dialect], str]] = {
 }
 
 
-def _encode_arguments(dialect: Dialect, index: int, arguments: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-    except (ValueError, TypeError):
-        path = f"$[{index}].arguments"
-        raise Unrepresentable(dialect.name, path, "a value that JSON cannot express") from None
+def _encode_arguments(call: ToolCall) -> str:
+    return json.dumps(call.arguments, ensure_ascii=False, allow_nan=False)
 
 
-def _render_code(dialect: Dialect, kind: str, index: int, calls: Sequence[ToolCall]) -> str:
-    written: list[str] = []
-    for at, call in enumerate(calls, index):
-        if not FUNCTION_NAME.fullmatch(call.name):
-            raise Unrepresentable(dialect.name, f"$[{at}].name", f"a tool named {call.name!r}")
-        try:
-            written.append(render_python_call(call.name, call.arguments))
-        except NotRenderable as error:
-            path = f"$[{at}].arguments.{error.key}"
-            raise Unrepresentable(dialect.name, path, error.reason) from None
+def _join_code(kind: str, written: Sequence[str]) -> str:
     if kind == "builtin":
         return written[0].replace("(", ".call(", 1)
     text = _CODE_SEPARATORS.get(kind, "").join(written)

@@ -85,8 +85,6 @@ class FinalCalls:
 
 
 class ReasoningReader:
-    """Reads the reasoning of one reply."""
-
     def __init__(
         self,
         state: ParserState,
@@ -328,18 +326,16 @@ class FramedMessageReader:
 
     def _is_tool(self, call: _MessageToTool) -> bool:
         """Return True if a header that lacks its channel addresses a tool all the same."""
-        if self._state.names.accepts_any:
+        if self._state.resolver.accepts_any():
             return call.has_prefix
-        return self._state.names.find(call.name) is not None
+        return self._state.resolver.tools.resolve_name(call.name) is not None
 
     def _is_at_boundary(self) -> bool:
         """Return True if a message may begin here: on a new line, or where another one ended."""
-        is_line_start = self._state.writer.last_character in ("", "\n")
-        return is_line_start or self.boundary == self._buffer.offset
+        return self._state.writer.begins_line or self.boundary == self._buffer.offset
 
     def _is_unknown(self, recipient: str) -> bool:
-        names = self._state.names
-        return recipient not in _PEOPLE and not (names.tools and names.find(recipient))
+        return recipient not in _PEOPLE and not self._state.resolver.tools.is_declared(recipient)
 
     def _read_header(self, frame: MessageFrame, opener: str) -> Reading[str | None]:
         buffer = self._buffer
@@ -360,17 +356,17 @@ class FramedMessageReader:
 
     def _read_other_body(self, attempt: FormReader, call: _MessageToTool) -> Reading[Body]:
         """Read code, if the header says so and the tool takes nothing else; reject other text."""
-        frame, name = call.frame, call.name
+        frame, name, tools = call.frame, call.name, attempt.tools
         ends = marker_set((*frame.message_ends, *frame.openers))
         text, end = yield from self._buffer.read_until_marker(ends)
-        schema = attempt.schema_of(name)
+        schema = tools.get_schema(name)
         keys = get_required(schema) or list(get_properties(schema))
         if call.is_code() and end in frame.message_ends and len(keys) == 1:
             arguments = {keys[0]: text}
             attempt.add_call(CallDraft(name, arguments, repairs=("bare-input",)))
         else:
             problem = f"the message to {name!r} is not a JSON object"
-            attempt.add_call(CallDraft(attempt.names.find(name) or name, problem=problem))
+            attempt.add_call(CallDraft(tools.resolve_name(name) or name, problem=problem))
         return Body()
 
 
@@ -388,7 +384,8 @@ class BareMessageReader:
     def read(self) -> Reading[BareMessageResult]:
         """Try every form that may be the whole message, and a code fence around any other."""
         first = yield from self._buffer.peek()
-        may_begin_name = self._state.names.may_begin_with(first)
+        resolver = self._state.resolver
+        may_begin_name = resolver.accepts_any() or resolver.tools.has_name_starting_with(first)
         for form in self._table.bare_forms:
             if form.opener:
                 may_begin = form.opener[0] == first and (
@@ -491,7 +488,9 @@ class BareMessageReader:
                 return found
             buffer.position = match.end()
             found = found or match[0] == wanted
-            self._note_control_token(match[0])
+            is_expected = self._table.scope.has_control_token(match[0])
+            if match[0] in self._table.control_tokens and not is_expected:
+                self._state.writer.note_control_token(match[0], match[0])
 
     def _read_stray_end(self, body: Body) -> Reading[bool]:
         """Read a sign that ends a statement, or a tag that closes nothing."""
@@ -524,13 +523,6 @@ class BareMessageReader:
             self._note_unclosed(wanted)
         is_at_end = buffer.position == len(buffer.text)
         return is_at_end or marker_set(closers).may_continue(buffer.text, buffer.position)
-
-    def _note_control_token(self, token: str) -> None:
-        """Note a control token that the named dialects do not have."""
-        is_expected = self._table.scope.has_control_token(token)
-        if token in self._table.control_tokens and not is_expected:
-            message = f"the control token {token} was removed from the text"
-            self._state.writer.add_note("control-token", message, token)
 
     def _note_unclosed(self, closer: str) -> None:
         self._state.writer.add_note("unclosed", "the call has no closing marker", closer or "]")

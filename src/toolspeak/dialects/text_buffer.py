@@ -117,7 +117,6 @@ class TextBuffer:
         return given_back + self.held_length() > self.max_held_length
 
     def held_text(self) -> str:
-        """Return the text that was read since `hold`."""
         if not self._held_chunks:
             return self.text[self._hold_start : self.position]
         self._held_chunks = ["".join(self._held_chunks)]
@@ -290,7 +289,6 @@ class TextBuffer:
             yield
 
     def read_to_end(self) -> Reading[Literal[True]]:
-        """Read all of the text."""
         while True:
             self.position = len(self.text)
             if self.is_final:
@@ -325,11 +323,9 @@ class TextBuffer:
 
     def is_next(self, literal: str) -> Reading[bool]:
         """Return True if `literal` comes next, unread."""
-        while len(self.text) - self.position < len(literal) and not self.is_final:
-            if not literal.startswith(self.text[self.position :]):
-                return False
-            yield
-        return self.text.startswith(literal, self.position)
+        found = yield from self.read_literal(literal)
+        self.position -= len(literal) if found else 0
+        return found
 
     def scan(self, scanner: Scanner) -> Reading[int]:
         """Read what a scanner reads; return its state, `NEED_MORE` if the text ends before."""

@@ -24,8 +24,8 @@ from typing import Any
 from msgspec import Struct, structs, to_builtins
 
 from .._util import encode_json
-from ..calls.ids import new_call_id
 from ..calls.json_values import iter_strings
+from ..calls.resolution import new_call_id
 from ..dialects import Dialect
 from ..dialects.markers import get_dialect
 from ..errors import Unrepresentable

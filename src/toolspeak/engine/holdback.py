@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..calls.ids import CallKey, call_key
+from ..calls.resolution import CallKey, call_key
 from ..events import (
     ArgumentsDelta,
     CallEnd,

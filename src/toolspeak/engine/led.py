@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ..calls.ids import new_call_id
+from ..calls.resolution import new_call_id
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event
 from ..security.escaping import NO_ESCAPER
 from ..security.message_origin import last_user_text

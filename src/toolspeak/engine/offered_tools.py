@@ -55,7 +55,7 @@ class OfferedTools:
 
     @property
     def toolset(self) -> Toolset:
-        """The tools that may be called, with their validators."""
+        """The tools that may be called."""
         return _toolset(self.allowed)
 
     def notes(self) -> tuple[Note, ...]:

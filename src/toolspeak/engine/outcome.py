@@ -10,9 +10,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ..calls.ids import CallKey, call_key
 from ..calls.json_values import strip_code_fence
-from ..calls.resolution import MAX_QUOTE
+from ..calls.resolution import MAX_QUOTE, CallKey, call_key
 from ..calls.schema import get_validator
 from ..dialects import Parser
 from ..events import fold

@@ -30,7 +30,7 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from ..calls.ids import CallKey
+from ..calls.resolution import CallKey
 from ..errors import UpstreamError
 from ..events import Event, Finish, TextDelta, fold
 from ..notes import NOTES

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .._util import encode_json
-from ..calls.ids import random_id
+from .._util import encode_json, random_id
 from ..config.checks import TELEMETRY_MISSING, is_telemetry_installed
 from ..config.settings import Config
 from ..errors import UpstreamError, UsageError, WireError

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
-from .._util import encode_json
-from ..calls.ids import random_id
+from .._util import encode_json, random_id
 from ..errors import UpstreamError, WireError
 from ..events import Event
 from ..types import Note, Reply, Request

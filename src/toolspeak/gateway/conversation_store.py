@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from .._util import encode_json, memoize_by_identity
-from ..calls.ids import call_key
+from ..calls.resolution import call_key
 from ..errors import WireError
 from ..store.base import Store, hash_key
 from ..types import Failure, Message, Note, Reply, Request, Text, Tool, ToolCall, ToolResult

@@ -19,8 +19,7 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Struct, structs, to_builtins
 
-from .._util import encode_json
-from ..calls.ids import random_id
+from .._util import encode_json, random_id
 from ..errors import UsageError
 from ..observe.inspector.client import API_ROOT, INSPECTOR_ROOT
 from ..observe.inspector.recorder import RequestRecorder

@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from ..calls.ids import random_id
+from .._util import random_id
 from ..notes import REPAIRS
 from ..store.base import Store
 from ..upstream.record import AttemptRecord, RequestRecord

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import html
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
-from ..calls.ids import CallKey, call_key
 from ..calls.json_values import iter_strings
 from ..calls.lenient_json import unescape
-from .look_alikes import flatten, flatten_value, see_through
+from ..calls.resolution import CallKey, call_key
 from .message_origin import UserTurn, split_by_origin, split_results
 
 _LINE_MARGIN = re.compile(
@@ -59,9 +59,10 @@ class EchoGuard:
         messages do not."""
         if not any(self._texts[0]):
             return False
-        return _contain(self._untrusted, _FlattenedCall(name, arguments, raw)) and not _contain(
-            self._requested, _SearchedCall(name, arguments, raw)
-        )
+        flat = _SearchedCall(see_through(name), flatten_value(arguments), flatten(raw))
+        if not _contain(self._untrusted, flat):
+            return False
+        return not _contain(self._requested, _SearchedCall(name, arguments, _collapse_spaces(raw)))
 
     @cached_property
     def _texts(self) -> tuple[list[str], list[str]]:
@@ -78,12 +79,23 @@ class EchoGuard:
         seen_through = [plain for text in texts if (plain := see_through(text)) != text]
         decoded = self._decode(texts) + (self._decode(seen_through) if seen_through else [])
         plain = (plain for text in decoded if (plain := see_through(text)) != text)
-        return [_FlattenedText(text, self._calls_in) for text in dict.fromkeys((*decoded, *plain))]
+        return [
+            _DecodedText(text, flatten(text), self._find_flat_calls)
+            for text in dict.fromkeys((*decoded, *plain))
+        ]
+
+    def _find_flat_calls(self, text: str) -> Iterator[FoundCall]:
+        """Find calls however they are spelled."""
+        found = self._calls_in(text)
+        return ((see_through(name), flatten_value(arguments)) for name, arguments in found)
 
     @cached_property
     def _requested(self) -> list[_DecodedText]:
         """The user's requests, as they are spelled: another spelling is another request."""
-        return [_DecodedText(text, self._calls_in) for text in self._decode(self._texts[1])]
+        return [
+            _DecodedText(text, _collapse_spaces(text), self._calls_in)
+            for text in self._decode(self._texts[1])
+        ]
 
     def _decode(self, texts: list[str]) -> list[str]:
         joined = ["".join(texts), "\n".join(texts)] if len(texts) > 1 else []
@@ -109,9 +121,9 @@ def _contain(texts: list[_DecodedText], call: _SearchedCall) -> bool:
 
 
 class _SearchedCall:
-    def __init__(self, name: str, arguments: Mapping[str, Any], raw: str) -> None:
+    def __init__(self, name: str, arguments: Mapping[str, Any], source: str) -> None:
         self.key = call_key(name, arguments)
-        self.source = _collapse_spaces(raw)
+        self.source = source
         self._name = _alphanumerics(name.rpartition(".")[2])
         self._parameters = [_alphanumerics(key) for key in arguments]
         self._words = {
@@ -131,21 +143,15 @@ class _SearchedCall:
         return has_name and all(word in alphanumerics for word in self._words)
 
 
-class _FlattenedCall(_SearchedCall):
-    """A call, however it is spelled."""
-
-    def __init__(self, name: str, arguments: Mapping[str, Any], raw: str) -> None:
-        super().__init__(see_through(name), flatten_value(dict(arguments)), flatten(raw))
-        self.key = call_key(name, flatten_value(dict(arguments)))
-
-
 class _DecodedText:
     """A text that may contain calls; it is parsed only for a call that it may contain."""
 
-    def __init__(self, text: str, calls_in: Callable[[str], Iterable[FoundCall]]) -> None:
+    def __init__(
+        self, text: str, single_spaced: str, calls_in: Callable[[str], Iterable[FoundCall]]
+    ) -> None:
         self._text, self._calls_in = text, calls_in
-        self._single_spaced = _collapse_spaces(text)
-        self._alphanumerics = _alphanumerics(text)
+        self._single_spaced = single_spaced
+        self._alphanumerics = _alphanumerics(single_spaced)
 
     def contains_source(self, call: _SearchedCall) -> bool:
         return call.source != "" and call.source in self._single_spaced
@@ -156,20 +162,6 @@ class _DecodedText:
     @cached_property
     def _calls(self) -> frozenset[CallKey]:
         return frozenset(call_key(*call) for call in self._calls_in(self._text))
-
-
-class _FlattenedText(_DecodedText):
-    """A text that may contain calls, however they are spelled."""
-
-    def __init__(self, text: str, calls_in: Callable[[str], Iterable[FoundCall]]) -> None:
-        super().__init__(text, calls_in)
-        flat = flatten(text)
-        self._single_spaced, self._alphanumerics = flat, _alphanumerics(flat)
-
-    @cached_property
-    def _calls(self) -> frozenset[CallKey]:
-        found = self._calls_in(self._text)
-        return frozenset(call_key(name, flatten_value(dict(given))) for name, given in found)
 
 
 def _alphanumerics(text: str) -> str:
@@ -212,3 +204,66 @@ def _decode_one_layer(text: str) -> Iterator[str]:
 def _separate_strings(match: re.Match[str]) -> str:
     """Keep escapes; replace a quote with a line break, which separates a string from the rest."""
     return match[1] or "\n"
+
+
+# Spellings that a model or a reader takes for the same.
+
+_LOOK_ALIKES = {
+    # Cyrillic
+    **dict(zip("аеорсухіјѕһԁԛԝӏ", "aeopcyxijshdqwl", strict=True)),
+    **dict(zip("АВЕКМНОРСТУХІЈЅԚԜ", "ABEKMHOPCTYXIJSQW", strict=True)),
+    # Greek
+    **dict(zip("αγικνορυ", "ayiknopu", strict=True)),
+    **dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABEZHIKMNOPTYX", strict=True)),
+    # Armenian, and Latin letters for phonetics
+    **dict(zip("օսոհɑɡɩ", "ounhagi", strict=True)),
+    # Punctuation
+    **dict.fromkeys("‐‑‒–—―−⁃", "-"),
+    **dict.fromkeys("∕⁄⧸╱", "/"),
+    **dict.fromkeys("∖⧵⧹", "\\"),
+    **dict.fromkeys("‘’‛′`ʼ", "'"),
+    **dict.fromkeys("“”‟″", '"'),
+}
+"""The letters of Unicode's list of confusables (UTS 39) that look like a Latin one in most fonts.
+
+No two letters of one alphabet have the same look-alike, so words of one alphabet stay different.
+"""
+_TRANSLATION = str.maketrans(_LOOK_ALIKES)
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
+)
+"""Characters that Unicode lets programs ignore, and other format characters."""
+_MARKER_BAR = "｜"
+"""Part of markers; its compatibility form is part of other markers."""
+_SLASHES = re.compile(r"[/\\](?:\.?[/\\])*")
+
+
+def see_through(text: str) -> str:
+    """Return the text without invisible characters, in Latin letters where others look alike."""
+    if text.isascii():
+        return text
+    return _MARKER_BAR.join(map(_see_through, text.split(_MARKER_BAR)))
+
+
+def _see_through(text: str) -> str:
+    plain = unicodedata.normalize("NFKD", _INVISIBLE.sub("", text)).translate(_TRANSLATION)
+    return unicodedata.normalize("NFKC", plain)
+
+
+def flatten(text: str) -> str:
+    """Return the text with single spaces and plain separators of paths, seen through."""
+    return " ".join(_SLASHES.sub("/", see_through(text)).split())
+
+
+def flatten_value(value: Any) -> Any:
+    match value:
+        case str():
+            return flatten(value)
+        case Mapping():
+            return {flatten(key): flatten_value(item) for key, item in value.items()}
+        case list() | tuple():
+            return [flatten_value(item) for item in value]
+        case _:
+            return value

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from ..calls.ids import new_call_id
+from ..calls.resolution import new_call_id
 from ..errors import WireError
 from ..events import Event, Finish, Started, TextDelta
 from ..types import (

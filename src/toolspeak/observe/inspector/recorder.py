@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ..._util import encode_json
-from ...calls.ids import random_id
+from ..._util import encode_json, random_id
 from ...config.settings import Config, configured_secrets
 from ...store.base import Store
 from ...upstream.record import RequestCapture, RequestRecord

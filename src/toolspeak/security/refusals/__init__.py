@@ -8,8 +8,8 @@
 A refusal is false only if an offered tool provides what the model claims to lack; in doubt it is
 honest. `OpeningDetector` decides, while a stream arrives, whether it may begin with a refusal.
 
-Read in this order: `language.py` (the words of each language), `claims.py` (sentences that claim
-inability), `detection.py` (false or honest).
+`claims.py` finds sentences that claim inability, by the words of each language; `detection.py`
+decides whether such a claim is false or honest.
 """
 
 from .claims import MAX_UNDECIDED, OpeningDetector, begins_like_refusal

@@ -3,27 +3,231 @@
 A claim is a sentence in which the model says that it cannot do something:
 
     "Sorry, but I can't open files here."    denial: "i can t open files", it lacks: {"files"}
+
+Each file in `languages/` is a table of one language:
+
+    letters          at least one of these is in every text, where the script shows the language
+    cues             one of these words is in every sentence that denies something
+    speakers         and one of these, where the verb alone does not show who speaks
+    denials          ways to say "I cannot", "I have no …", "I do not know"
+    opinions         words after a denial that make it harmless: `I can't recommend it enough`
+    openings         words that a refusal begins with
+    signals          words that show how a sentence is meant: `only`, `harm`, `failed`, …
+    topics           words for what a tool may provide: `files`, `weather`, `mail`, …
+    spaced           false if the language does not write spaces between words
+    needs_speaker    explanations read like refusals, unless they say who cannot
+
+In signals and topics, `mail` matches all words that begin with it, `mail$` only the word itself,
+and `*mail` all words that contain it. Without spaces between words, each matches anywhere. Denials
+are regular expressions; `{name}` matches any of the `parts` of that name. Texts are compared in
+lower case, with spaces for apostrophes and hyphens: `don t`, `can t`, `l accès`.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Literal
 
-from .language import (
-    Language,
-    WordMatches,
-    load_languages,
-    normalize_case,
-    normalize_words,
-    remove_quotations,
-    split_sentences,
-    split_words,
-    strip_punctuation,
+import msgspec
+from msgspec import Struct
+
+WordMatches = list[tuple[int, str]]
+"""The position of each matched word, and the name of its list."""
+
+
+class WordList(frozenset[str]):
+    """The words of one list. The `$` at the end of a whole word has become a space."""
+
+
+class Vocabulary:
+    """Finds the words of several lists in a text, indexed by their first letters."""
+
+    def __init__(self, lists: dict[str, WordList], spaced: bool) -> None:
+        self._spaced = spaced
+        self._key_size = 3 if spaced else 2
+        self._anywhere: list[tuple[str, str]] = []
+        self._by_first_letters: dict[str, list[tuple[str, str]]] = {}
+        for name, words in lists.items():
+            for word in words:
+                self._add(word, name)
+
+    def _add(self, word: str, name: str) -> None:
+        stem = word.strip("*")
+        if len(stem) < self._key_size or (word.startswith("*") and self._spaced):
+            self._anywhere.append((stem, name))
+        else:
+            self._by_first_letters.setdefault(stem[: self._key_size], []).append((stem, name))
+
+    def find(self, text: str) -> WordMatches:
+        """Find all words of the lists in a text that `normalize_words` has returned."""
+        found = [(text.find(word), name) for word, name in self._anywhere if word in text]
+        index, size = self._by_first_letters, self._key_size
+        for at in _word_starts(text) if self._spaced else range(len(text) if index else 0):
+            for stem, name in index.get(text[at : at + size], ()):
+                if text.startswith(stem, at):
+                    found.append((at, name))
+        return found
+
+
+class Language(Struct, frozen=True, forbid_unknown_fields=True, dict=True, eq=False):
+    """The words of one language, as its file lists them."""
+
+    code: str
+    cues: WordList
+    openings: WordList
+    denials: tuple[str, ...]
+    signals: dict[str, WordList]
+    topics: dict[str, WordList]
+    opinions: WordList = WordList()
+    letters: str = ""
+    speakers: WordList = WordList()
+    parts: dict[str, tuple[str, ...]] = {}
+    spaced: bool = True
+    needs_speaker: bool = False
+
+    def may_deny(self, text: str, words: set[str]) -> bool:
+        """Return False if a text of these words contains no denial in this language."""
+        if self.letters and not any(letter in text for letter in self.letters):
+            return False
+        if self.speakers and self.speakers.isdisjoint(words):
+            return False
+        return not self.cues.isdisjoint(words) or any(part in text for part in self._cue_parts)
+
+    @cached_property
+    def _cue_parts(self) -> tuple[str, ...]:
+        return tuple(cue[1:] for cue in self.cues if cue.startswith("*"))
+
+    @cached_property
+    def denial(self) -> re.Pattern[str]:
+        pattern = "|".join(self.denials)
+        for name, parts in self.parts.items():
+            pattern = pattern.replace(f"{{{name}}}", f"(?:{'|'.join(parts)})")
+        return re.compile(rf"(?<!\w)(?:{pattern})" if self.spaced else pattern)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.signals | self.topics, self.spaced)
+
+    @cached_property
+    def opinion_words(self) -> Vocabulary:
+        return Vocabulary({"opinion": self.opinions}, self.spaced)
+
+
+@cache
+def load_languages() -> dict[str, Language]:
+    files = sorted(Path(__file__).with_name("languages").glob("*.toml"))
+    return {file.stem: _load_language(file) for file in files}
+
+
+def _load_language(file: Path) -> Language:
+    table = {"code": file.stem, **tomllib.loads(file.read_text("utf-8"))}
+    return msgspec.convert(table, Language, dec_hook=_decode_word_list)
+
+
+def _decode_word_list(_: type, words: str) -> WordList:
+    return WordList(word.strip().replace("$", " ") for word in words.split(","))
+
+
+@cache
+def all_topics() -> frozenset[str]:
+    return frozenset(name for language in load_languages().values() for name in language.topics)
+
+
+def _word_starts(text: str) -> list[int]:
+    starts: list[int] = []
+    at = text.find(" ") + 1
+    while at:
+        starts.append(at)
+        at = text.find(" ", at) + 1
+    return starts
+
+
+# Preparing a text:  'Sorry, I can’t run `ls -l` or "top".'   ->   "sorry, i can t run  or top."
+
+_FENCE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.M | re.S)
+_QUOTED_LINES = re.compile(r"^[ \t]*>.*$", re.M)
+_NAME = re.compile(r"[A-Za-z0-9_.:#/-]{1,64}")
+_NAME_ENDS = "(`\"”“»」』›'"
+_QUOTES = "``", '""', "“”", "„“", "«»", "「」", "『』", "‹›", "‘’"
+_QUOTE_OPENERS = (*(opener for opener, _ in _QUOTES), "*", " '", "\n'", "('")
+_QUOTATION = re.compile(
+    "|".join(
+        (
+            *(f"{a}[^{a}{b}\n]*{b}" for a, b in _QUOTES),
+            r"(?<!\w)'(?:[^'\n]|'(?=\w)){3,300}'(?!\w)",
+            r"(?<!\*)\*(?:[^\s*]+ ){3,60}[^\s*]+\*(?!\*)",
+        )
+    )
 )
+"""The last alternative is a sentence in italics; a single word in italics is only emphasised."""
+_WORD_SEPARATORS = ",.!?;:()*।"
+_SENTENCE_ENDS = ("!", "?", ";", "。", "！", "？", "；", "؟", "।", "：", "…", ". ", ": ")
+# Not "everything but letters": the vowel signs of Hindi and the accents of Arabic are not letters.
+_PUNCTUATION = re.compile(
+    r"[\s!-+./:-@\[-`{-~\u00a0-\u00bf\u2000-\u2bff\u3000\u3002-\u303f\ufe0f\U0001f000-\U0001faff]+"
+)
+_VOWEL_SIGNS = re.compile("[\u064b-\u0652\u0640]")
+"""Arabic is usually written without them."""
+
+
+def remove_quotations(text: str) -> str:
+    """Remove code and quotations. Quoted names stay: they are mentioned, not cited."""
+    if "```" in text or "~~~" in text:
+        text = _FENCE.sub("\n", text)
+    if ">" in text:
+        text = _QUOTED_LINES.sub("", text)
+    if any(opener in text for opener in _QUOTE_OPENERS) or text.startswith("'"):
+        text = _QUOTATION.sub(_keep_name, text)
+    return text
+
+
+def _keep_name(match: re.Match[str]) -> str:
+    name = _NAME.match(match[0], 1)
+    return name[0] if name and match[0][name.end()] in _NAME_ENDS else " "
+
+
+def normalize_case(text: str) -> str:
+    """Return the text in lower case, with spaces for apostrophes and hyphens."""
+    text = text.replace("İ", "i").lower()
+    for mark in "'’ʼ-‑":
+        text = text.replace(mark, " ")
+    return text
+
+
+def normalize_words(text: str) -> str:
+    """Return words, commas and single spaces, also at both ends: `" sorry, no file access "`."""
+    return f" {_VOWEL_SIGNS.sub('', _PUNCTUATION.sub(' ', text)).strip()} "
+
+
+def normalize(text: str) -> str:
+    return normalize_words(normalize_case(text))
+
+
+def split_sentences(text: str) -> list[str]:
+    """Split at full stops, colons and the like; the dot of `README.md` is not one."""
+    for end in _SENTENCE_ENDS:
+        text = text.replace(end, "\n")
+    return [sentence for sentence in text.split("\n") if sentence]
+
+
+def split_words(text: str) -> set[str]:
+    for mark in _WORD_SEPARATORS:
+        text = text.replace(mark, " ")
+    return set(text.split())
+
+
+def strip_punctuation(text: str) -> str:
+    """Return the text from its first letter on."""
+    found = _PUNCTUATION.match(text)
+    return text[found.end() :] if found else text
+
+
+# Claims.
 
 _COMMA = re.compile("[,，、،]")
 _OPINION_REACH = 25

@@ -21,10 +21,12 @@ from msgspec import Struct
 
 from ..._util import memoize_by_identity
 from ...types import Tool
-from .claims import Claim, Sentence, find_claims
-from .language import (
+from .claims import (
+    Claim,
     Language,
+    Sentence,
     all_topics,
+    find_claims,
     load_languages,
     normalize,
     normalize_case,

@@ -21,11 +21,9 @@ from typing import NamedTuple
 from .rules import MIN_LENGTH, is_placeholder
 from .windows import (
     QUOTE,
-    REACH,
     Span,
     Window,
     count_escape_levels,
-    fixed_window,
     match_end,
     quoted_value,
 )
@@ -80,11 +78,6 @@ class _SecretEntry(NamedTuple):
     end: int
     body: re.Pattern[str]
     escape_levels: int = 0
-
-
-def data_window(text: str, at: int, is_final: bool) -> Window | None:
-    """Return a window that holds the data of a small Secret and the kind behind it."""
-    return fixed_window(text, at, is_final, REACH)
 
 
 def may_be_data(text: str, at: int) -> object:

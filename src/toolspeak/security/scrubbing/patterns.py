@@ -18,10 +18,19 @@ from functools import partial
 
 from msgspec import Struct
 
-from .kubernetes import DATA_CUE, data_window, find_kubernetes_values, may_be_data
+from .kubernetes import DATA_CUE, find_kubernetes_values, may_be_data
 from .named_values import find_name, find_named_values
 from .rules import NAME_CUES, RULES, CuePattern, KeyBlock, KeyShape, is_placeholder, is_random
-from .windows import BLOCK_REACH, Continuation, Span, Window, fixed_window, line_window, match_end
+from .windows import (
+    BLOCK_REACH,
+    REACH,
+    Continuation,
+    Span,
+    Window,
+    fixed_window,
+    line_window,
+    match_end,
+)
 
 SpanFinder = Callable[[Window], Iterator[Span]]
 
@@ -238,7 +247,9 @@ def _cue_rules() -> Iterator[tuple[bytes, CueRule]]:
     for cue in dict.fromkeys(row.cue for row in RULES.patterns):
         rows = tuple(row for row in RULES.patterns if row.cue == cue)
         yield cue.encode(), CueRule(partial(_find_pattern, rows))
-    yield DATA_CUE.encode(), CueRule(find_kubernetes_values, may_be_data, data_window)
+    # The window holds the data of a small Secret and the kind behind it.
+    large_window = partial(fixed_window, reach=REACH)
+    yield DATA_CUE.encode(), CueRule(find_kubernetes_values, may_be_data, large_window)
     for block in RULES.blocks:
         yield block.cue.encode(), CueRule(partial(_find_block, block), window=fixed_window)
 

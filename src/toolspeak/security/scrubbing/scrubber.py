@@ -106,7 +106,6 @@ class Scrubber:
 
     @property
     def held_length(self) -> int:
-        """The number of characters that are held back."""
         return len(self._text) - self._done
 
     def feed(self, text: str) -> str:

@@ -103,7 +103,6 @@ class Vault:
         self._by_placeholder[secret.placeholder] = secret
 
     def find_uses(self, arguments: Any) -> list[SecretUse]:
-        """Return every reference to a secret in the arguments."""
         return [
             SecretUse(path, self._by_placeholder[placeholder[0]])
             for path, text in _strings_with_paths(arguments, "$")

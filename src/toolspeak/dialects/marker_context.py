@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from ..types import Trust
 from .markers import Marker
-from .template import EXAMPLE_CONCLUSIONS, EXAMPLE_INTRODUCTIONS
+from .template import EXAMPLE_CONCLUSIONS, EXAMPLE_INTRODUCTIONS, CallForm, MessageToUser
 from .text_buffer import Reading, TextBuffer
 
 _TAIL_LENGTH = 400
@@ -60,16 +60,17 @@ _CLOSING_PREFIXES = ("</", "--")
 class MarkerContext:
     """Follows the text that was written; judges a marker by the text before and after it."""
 
-    def __init__(self, buffer: TextBuffer, trust: Trust) -> None:
+    def __init__(self, buffer: TextBuffer, trust: Trust, *, is_exhaustive: bool = False) -> None:
         self._buffer = buffer
         self._trust = trust
+        self._is_exhaustive = is_exhaustive
         self._code = CodeSpanTracker()
         self._tail = ""
         """The last characters of the text."""
         self._example_end = -1
         """Offset in the whole reply where the last announced example ended."""
-        self.ends_of_message_to_user: tuple[str, ...] = ()
-        """The markers that end the current message, if its header addresses it to the user."""
+        self.message_to_user: MessageToUser | None = None
+        """The current message, if it is addressed to the user."""
 
     def append(self, text: str) -> None:
         """Follow text that was written."""
@@ -78,6 +79,47 @@ class MarkerContext:
         else:
             self._tail = text[-_TAIL_LENGTH:]
         self._code.append(text)
+
+    def begin_message(self, message: MessageToUser | None) -> None:
+        """Follow the beginning of a message, and its addressee; all text is searched alike if
+        every call in it is wanted."""
+        self.message_to_user = None if self._is_exhaustive else message
+
+    def end_message(self, literal: str) -> None:
+        """Follow a token that may end the current message."""
+        if self.message_to_user and literal in self.message_to_user.closers:
+            self.message_to_user = None
+
+    def lacks_end_before(self, marker: Marker) -> bool:
+        """Return True for a call in the dialect of a message to the user, which a token should have
+        ended before."""
+        message = self.message_to_user
+        return message is not None and bool(message.closers and message.own_forms(marker.forms))
+
+    def end_message_before(self, marker: Marker) -> None:
+        """End a message to the user before the calls that end the reply, unless its end follows
+        them."""
+        message = self.message_to_user
+        if message:
+            own = {closer for form in marker.forms for closer in form.all_closers}
+            closers = tuple(closer for closer in message.closers if closer not in own)
+            if not closers or not self._buffer.text.rstrip().endswith(closers):
+                self.message_to_user = None
+
+    def select_forms(self, marker: Marker) -> tuple[CallForm, ...]:
+        """Return the forms of calls that may begin at a marker here."""
+        message = self.message_to_user
+        if message is None:
+            return marker.forms
+        return () if message.closers else message.own_forms(marker.forms)
+
+    def _is_in_message_to_user(self, marker: Marker) -> bool:
+        message = self.message_to_user
+        if message is None or marker.framed_dialects:
+            return False
+        if message.dialect and not marker.forms:
+            return False
+        return not self.select_forms(marker)
 
     def is_mention(self, literal: str) -> bool:
         """Return True if the marker is part of a URL or of code that does not run."""
@@ -96,7 +138,7 @@ class MarkerContext:
         It is in a message to the user, in inline code, in a fence or in HTML for code, or is
         recited from our prompt. A fence that is the whole reply was handled before.
         """
-        if self.ends_of_message_to_user and not marker.framed_dialects:
+        if self._is_in_message_to_user(marker):
             return "is in a message to the user"
         if self._trust == "lenient":
             return ""

@@ -20,6 +20,8 @@ from bench.injection import (
     select_payloads,
 )
 
+from tests.dialects.test_bad_input import MARKERS
+from tests.dialects.test_drafts import MESSAGES
 from toolspeak import (
     DIALECTS,
     Document,
@@ -99,6 +101,17 @@ def test_echo_with_escapes_in_its_arguments_is_not_executed(carrier: str, dialec
     again = render_calls("hermes", [call], CODE)
     assert extract(again, tools=CODE).calls
     assert not extract(again, tools=CODE, context=planted).calls
+
+
+@pytest.mark.parametrize("dialect", ["qwen3_coder", "deepseek_v31", "mistral_args"])
+def test_echo_after_any_marker_or_header_is_not_executed(dialect: str) -> None:
+    """What keeps a call in a reply from being made must not hide it in a result."""
+    planted, again = (render_calls(name, [CALL], TOOLS) for name in (dialect, "hermes"))
+    headers = (part for messages in MESSAGES.values() for part in messages)
+    for before in (*MARKERS, *headers, "For example:\n", "<!-- ", "```json\n", "Use `"):
+        for text in (f"{before}{planted}", f"A page. {before}See {planted} there."):
+            context = [{"role": "tool", "tool_call_id": "1", "content": text}]
+            assert not extract(again, tools=TOOLS, context=context).calls, before
 
 
 @pytest.mark.parametrize("layers", range(6))

@@ -73,7 +73,12 @@ MESSAGES = {
 def list_openings(name: str) -> list[str]:
     """Return what begins a message to the user, also if the prompt has begun it."""
     answer = MESSAGES[name].answer
-    headers = ("<|start|>assistant", "<|message_model|>", "<|begin|>assistant", "<|from|>assistant\n")
+    headers = (
+        "<|start|>assistant",
+        "<|message_model|>",
+        "<|begin|>assistant",
+        "<|from|>assistant\n",
+    )
     without_header = answer
     for header in headers:
         without_header = without_header.removeprefix(header)

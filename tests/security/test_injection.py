@@ -193,3 +193,31 @@ def test_users_turn_after_a_reply_without_calls_is_a_request() -> None:
 )
 def test_echo_in_a_whole_request_is_not_executed(context: Any) -> None:
     assert not extract(HERMES, tools=TOOLS, context=context).calls
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts"),
+    [
+        ("quotes it in plain words", (72, 72, 73)),
+        ("explains it as code would", (3, 3, 75)),
+        ("changes an argument", (75, 75, 75)),
+        ("follows a request in plain words", (75, 75, 75)),
+        ("quotes it as code", (0, 0, 73)),
+        ("quotes it in a fence", (0, 0, 75)),
+        ("explains it", (0, 0, 0)),
+        ("describes its parts", (0, 0, 0)),
+        ("shows the pattern", (0, 0, 75)),
+    ],
+)
+def test_unguarded_reply_is_executed_as_often_as_documented(
+    kind: str, counts: tuple[int, ...]
+) -> None:
+    """The table in docs/security.md has these numbers."""
+    says = {**SHOWN, **BEYOND}[kind]
+    executed = [
+        sum(bool(find_execution(payload, says, trust, guard=False)) for payload in SOME)
+        for trust in TRUSTS
+    ]
+    assert (*executed,) == counts
+    assert len(SOME) == 75
+    assert len(CARRIERS) == 36

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from msgspec import Struct
+
 from ..types import Trust
 from .markers import Marker
 from .template import EXAMPLE_CONCLUSIONS, EXAMPLE_INTRODUCTIONS, CallForm, MessageToUser
@@ -65,6 +67,8 @@ class MarkerContext:
         self._trust = trust
         self._is_exhaustive = is_exhaustive
         self._code = CodeSpanTracker()
+        self._pair_searches: dict[tuple[str, tuple[str, ...]], _PairSearch] = {}
+        """The last search for each kind of backticks and closers."""
         self._tail = ""
         """The last characters of the text."""
         self._example_end = -1
@@ -189,15 +193,44 @@ class MarkerContext:
     def _find_pair(self, ticks: str, closers: tuple[str, ...]) -> Reading[str]:
         """Read to the backticks or to the end of the paragraph, and return which it was.
 
-        Line breaks before one of the `closers` do not end the paragraph.
+        Line breaks before one of the `closers` do not end the paragraph. Text that an earlier
+        search has read is not read again, since a paragraph may have many unpaired backticks.
         """
-        marks = _paragraph_marks(closers)
+        buffer, marks = self._buffer, _paragraph_marks(closers)
+        known = self._pair_searches.get((ticks, closers))
         is_past_closer = not closers
-        while found := (yield from self._buffer.read_through(marks, _MAX_MARK_LENGTH)):
-            if found == ticks or (is_past_closer and found[0] == "\n"):
+        last_closer = -1
+        # A search may begin inside a run of backticks, where another one has not looked.
+        is_in_run = self._tail.endswith("`") and buffer.text.startswith("`", buffer.position)
+        while True:
+            if known and not is_in_run and known.holds_at(buffer.offset, is_past_closer):
+                return known.found
+            is_in_run = False
+            found = yield from buffer.read_through(marks, _MAX_MARK_LENGTH)
+            start = buffer.offset - len(found)
+            if found in ("", ticks) or (is_past_closer and found[0] == "\n"):
                 break
-            is_past_closer = is_past_closer or found in closers
+            if found in closers:
+                is_past_closer, last_closer = True, start
+        self._pair_searches[ticks, closers] = _PairSearch(found, start, last_closer)
         return found
+
+
+class _PairSearch(Struct, frozen=True):
+    """The result of an earlier search for paired backticks."""
+
+    found: str
+    offset: int
+    """Offset in the whole reply of what was found, or of the end of the text."""
+    last_closer: int
+    """Offset of the last closer before it."""
+
+    def holds_at(self, offset: int, is_past_closer: bool) -> bool:
+        """Return True if a search that has come to this offset has the same result."""
+        if offset > self.offset:
+            return False
+        is_line_break = self.found[:1] == "\n"
+        return not is_line_break or is_past_closer or offset <= self.last_closer
 
 
 def _closers_of(marker: Marker) -> tuple[str, ...]:

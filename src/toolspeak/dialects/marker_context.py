@@ -94,11 +94,13 @@ class MarkerContext:
         if self.message_to_user and literal in self.message_to_user.closers:
             self.message_to_user = None
 
-    def lacks_end_before(self, marker: Marker) -> bool:
+    def is_end_missing_before(self, marker: Marker) -> bool:
         """Return True for a call in the dialect of a message to the user, which a token should have
         ended before."""
         message = self.message_to_user
-        return message is not None and bool(message.closers and message.own_forms(marker.forms))
+        return message is not None and bool(
+            message.closers and message.select_own_forms(marker.forms)
+        )
 
     def end_message_before(self, marker: Marker) -> None:
         """End a message to the user before the calls that end the reply, unless its end follows
@@ -115,7 +117,7 @@ class MarkerContext:
         message = self.message_to_user
         if message is None:
             return marker.forms
-        return () if message.closers else message.own_forms(marker.forms)
+        return () if message.closers else message.select_own_forms(marker.forms)
 
     def _is_in_message_to_user(self, marker: Marker) -> bool:
         message = self.message_to_user
@@ -203,7 +205,7 @@ class MarkerContext:
         # A search may begin inside a run of backticks, where another one has not looked.
         is_in_run = self._tail.endswith("`") and buffer.text.startswith("`", buffer.position)
         while True:
-            if known and not is_in_run and known.holds_at(buffer.offset, is_past_closer):
+            if known and not is_in_run and known.is_valid_at(buffer.offset, is_past_closer):
                 return known.found
             is_in_run = False
             found = yield from buffer.read_through(marks, _MAX_MARK_LENGTH)
@@ -225,7 +227,7 @@ class _PairSearch(Struct, frozen=True):
     last_closer: int
     """Offset of the last closer before it."""
 
-    def holds_at(self, offset: int, is_past_closer: bool) -> bool:
+    def is_valid_at(self, offset: int, is_past_closer: bool) -> bool:
         """Return True if a search that has come to this offset has the same result."""
         if offset > self.offset:
             return False

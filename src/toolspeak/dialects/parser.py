@@ -380,7 +380,7 @@ class ReplyMachine:
     def _is_example(self, literal: str, marker: Marker) -> Reading[bool]:
         """Return True if a marker only shows what a call looks like, and note it."""
         context = self._context
-        if context.lacks_end_before(marker) and (yield from self._final_calls.begin_here()):
+        if context.is_end_missing_before(marker) and (yield from self._final_calls.begin_here()):
             context.end_message_before(marker)
         reason = yield from context.find_example_reason(marker)
         if reason:

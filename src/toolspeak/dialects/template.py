@@ -265,7 +265,7 @@ class MessageToUser(Struct, frozen=True, eq=False):
     dialect: Dialect | None = None
     """The dialect whose calls may end it, if nothing else does."""
 
-    def own_forms(self, forms: tuple[CallForm, ...]) -> tuple[CallForm, ...]:
+    def select_own_forms(self, forms: tuple[CallForm, ...]) -> tuple[CallForm, ...]:
         """Return the forms that are of the message's dialect."""
         own = self.dialect
         return tuple(form for form in forms if own and form.dialect.name == own.name)

@@ -42,7 +42,7 @@ _LIST = re.compile(r"\[(?:.*\]\Z|\s*[\"'{\[])", re.DOTALL)
 _MAX_KEY_DISTANCE = 300
 """The number of characters before a number that may hold its key."""
 _MAX_DROPPED_ALONE = 20
-"""The number of members that are dropped one by one, if they cannot be dropped together."""
+"""The number of members that are tried one by one, if they cannot be dropped together."""
 _TEXT_TYPES = ("integer", "number", "boolean", "null", "array", "object")
 """The types that a text can be converted to, in the order in which they are tried."""
 _FAILED: Any = object()
@@ -142,7 +142,6 @@ def _coerce_members(
     """Return a copy of a value with its failing members coerced where possible, and the changes."""
     value = json.loads(json.dumps(value))
     changes: dict[str, CoercedValue] = {}
-    drops = iter(range(_MAX_DROPPED_ALONE))
     for _ in range(_MAX_ROUNDS):
         has_progress = False
         nulls: list[Path] = []
@@ -161,7 +160,7 @@ def _coerce_members(
                 has_progress = True
             elif before is None and path and isinstance(path[-1], str):
                 nulls.append(path)
-        for path in _select_optional(value, nulls, validator, drops):
+        for path in _select_optional(value, nulls, validator):
             where = format_path(path)
             del _get(value, path[:-1])[path[-1]]
             changes[where] = CoercedValue(where, "null was dropped: the parameter is optional")
@@ -195,9 +194,7 @@ def _set(value: Any, path: Path, new: Any) -> Any:
     return value
 
 
-def _select_optional(
-    value: Any, paths: list[Path], validator: SchemaValidator, drops: Iterator[int]
-) -> list[Path]:
+def _select_optional(value: Any, paths: list[Path], validator: SchemaValidator) -> list[Path]:
     """Return the members whose absence leaves fewer violations: all of them, or the first one."""
     # Several errors may be about one member, and another change may have replaced it.
     paths = [
@@ -209,7 +206,7 @@ def _select_optional(
     if len(paths) > 1 and count - _count_violations(value, paths, validator) >= len(paths):
         return paths
     # Other errors may be about the dropped member: only one is dropped in a round.
-    alone = (path for path, _ in zip(paths, drops, strict=False))
+    alone = paths if len(paths) <= _MAX_DROPPED_ALONE else []
     return list(
         islice((one for one in alone if _count_violations(value, [one], validator) < count), 1)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Annotated, Any, Literal
 
@@ -762,3 +763,77 @@ def test_command_r_directly_answer_is_not_a_call(options: dict[str, Any]) -> Non
     assert not any(isinstance(event, ts.CallStart) for event in found)
     declared = {**options, "tools": [{"name": "directly-answer"}]}
     assert extract_calls(text, dialect="command_r_plus", **declared) == [("directly-answer", {})]
+
+
+# The promises of docs/security.md about trust.
+
+ANNOUNCEMENTS = {
+    "English": "For example:",
+    "German": "Ein Beispiel:",
+    "French": "Par exemple :",
+    "Spanish": "Por ejemplo:",
+    "Italian": "Ad esempio:",
+    "Portuguese": "Por exemplo:",
+    "Dutch": "Een voorbeeld:",
+    "Russian": "Например:",
+    "Chinese": "例如：",
+    "Japanese": "例えば：",
+    "Korean": "예를 들어:",
+}
+
+
+@pytest.mark.parametrize("language", ANNOUNCEMENTS)
+def test_announced_example_is_a_call_only_if_lenient(language: str) -> None:
+    text = f"{ANNOUNCEMENTS[language]}\n{TAGGED}"
+    assert extract_calls(text, trust="strict", dialect="hermes") == []
+    assert extract_calls(text) == []
+    assert extract_calls(text, trust="lenient") == [OSLO]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Write `{TAGGED}` for that.",
+        f"Write this:\n{FENCE}\n{TAGGED}\n{FENCE}\nThat is all.",
+        f"Write <code>{TAGGED}</code> for that.",
+        f"See <!-- {TAGGED} --> there.",
+        TAGGED.replace("Oslo", "<city>"),
+        TAGGED.replace("Oslo", "..."),
+    ],
+)
+def test_example_in_any_form_is_a_call_only_if_lenient(text: str) -> None:
+    for dialect in ("auto", "hermes"):
+        assert extract_calls(text, trust="strict", dialect=dialect) == []
+        assert extract_calls(text, dialect=dialect) == []
+    assert extract_calls(text, trust="lenient")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text", "value"),
+    [
+        ("glm-line", "get_weather/city>Os", "Os"),
+        ("react", 'Action: get_weather\nAction Input: {"city": "Os', None),
+        ("glm-line", "get_weather/city>", None),
+    ],
+)
+def test_value_without_a_closing_marker_is_accepted_unless_it_is_empty(
+    dialect: str, text: str, value: str | None
+) -> None:
+    expected = [] if value is None else [("get_weather", {"city": value})]
+    assert extract_calls(text, dialect=dialect) == expected
+
+
+def test_structured_call_is_not_compared_with_results() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": OSLO[0], "arguments": ARGUMENTS}}
+    response = {"choices": [{"message": {"role": "assistant", "tool_calls": [call]}}]}
+    context = [{"role": "tool", "tool_call_id": "0", "content": TAGGED}]
+    assert extract_calls(TAGGED, context=context) == []
+    assert extract_calls(response, context=context) == [OSLO]
+
+
+def test_call_of_the_users_message_or_in_base64_is_not_an_echo() -> None:
+    """Limits of the echo guard, as docs/security.md lists them."""
+    encoded = base64.b64encode(TAGGED.encode()).decode()
+    assert extract_calls(TAGGED, context=[{"role": "tool", "content": encoded}]) == [OSLO]
+    pasted = {"role": "user", "content": f"Here is the page: {TAGGED}"}
+    assert extract_calls(TAGGED, context=[pasted]) == [OSLO]

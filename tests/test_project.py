@@ -91,3 +91,9 @@ def test_dialect_guide_example_works() -> None:
     reply = parse([case["text"]], dialect=dialect, tools=TOOLBOX)
     assert list_calls(reply) == [(call["name"], call["arguments"]) for call in case["calls"]]
     assert reply.text == case["content"]
+
+
+def test_gateway_imports_nothing_that_executes_tools() -> None:
+    for layer in ("dialects", "wires", "engine", "upstream", "store", "observe", "gateway"):
+        for path in (SOURCE / layer).rglob("*.py"):
+            assert "agent" not in find_imports(path), path

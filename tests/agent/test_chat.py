@@ -327,3 +327,15 @@ def _wait_until(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_typed_lines_are_kept_in_a_private_file(server: ScriptedServer, folder: Path) -> None:
+    terminal = Terminal(server, folder)
+    terminal.ready()
+    terminal.type("remember me")
+    terminal.see("You said me")
+    terminal.ready()
+    assert terminal.leave() == 0
+    history = folder / "state" / "toolspeak" / "history"
+    assert "remember me" in history.read_text()
+    assert history.stat().st_mode & 0o777 == 0o600

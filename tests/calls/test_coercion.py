@@ -310,3 +310,65 @@ def test_coerce_object_to_array_converts_its_members() -> None:
     assert coerce_arguments({"edits": {"old": "x", "n": "3"}}, schema).arguments == {
         "edits": [{"old": "x", "n": 3}]
     }
+
+
+# Time.
+
+
+def build_array(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": {"type": "array", "items": items}}}
+
+
+def build_nulls(count: int, *, required: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    names = [f"k{number}" for number in range(count)]
+    schema = {"type": "object", "properties": {name: {"type": "integer"} for name in names}}
+    return dict.fromkeys(names), schema | ({"required": names} if required else {})
+
+
+def measure_seconds(kind: str, count: int) -> float:
+    arguments: dict[str, Any] = {"a": [number + 0.5 for number in range(count)]}
+    schema, source = build_array({"type": "string"}), str(arguments)
+    match kind:
+        case "digits in JSON":
+            source = source.replace("'", '"')
+        case "digits in other text":
+            pass
+        case "texts that are numbers":
+            arguments = {"a": [f"{number}" for number in range(count)]}
+            schema = build_array({"anyOf": [{"type": "integer"}, {"type": "boolean"}]})
+        case _:
+            arguments, schema = build_nulls(count, required=kind == "nulls that are required")
+    start = time.process_time()
+    coerce_arguments(arguments, schema, source)
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "digits in JSON",
+        "digits in other text",
+        "texts that are numbers",
+        "nulls that are required",
+        "nulls that are optional",
+    ],
+)
+def test_time_of_many_failing_values_is_linear(kind: str) -> None:
+    """Eight times as many may take twenty times as long; quadratic time is sixty-four times."""
+    assert any(
+        measure_seconds(kind, 960) < 20 * max(measure_seconds(kind, 120), 0.002) for _ in range(3)
+    )
+
+
+def test_optional_nulls_are_all_dropped() -> None:
+    arguments, schema = build_nulls(50, required=False)
+    coercion = coerce_arguments({**arguments, "k0": "7"}, schema)
+    assert (coercion.arguments, coercion.violations) == ({"k0": 7}, ())
+    assert len(coercion.changes) == 50
+
+
+def test_required_null_is_reported_and_others_are_dropped() -> None:
+    arguments, schema = build_nulls(3, required=False)
+    coercion = coerce_arguments(arguments, schema | {"required": ["k1"]})
+    assert coercion.arguments == {"k1": None}
+    assert [violation.path for violation in coercion.violations] == ["$.k1"]

@@ -122,3 +122,12 @@ def test_extract_call_of_other_namespace_is_rejected(name: str, trust: Trust) ->
     reply = extract(text, tools=tools, dialect="hermes", trust=trust)
     assert not reply.calls
     assert [one.code for one in reply.notes if "tool" in one.code] == ["unknown-tool"]
+
+
+def test_similar_names_are_searched_for_a_limited_number_of_names() -> None:
+    toolset = Toolset([Tool(name=f"read_{word}") for word in ("alpha", "beta", "gamma", "delta")])
+    assert toolset.suggest_names("read_deltas")[0] == "read_delta"
+    for number in range(1000):
+        toolset.suggest_names(f"read_gamma_{number}")
+    assert toolset.suggest_names("read_deltas")[0] == "read_delta"
+    assert toolset.suggest_names("read_delt") == ["read_alpha", "read_beta", "read_gamma"]

@@ -355,3 +355,13 @@ def test_id_after_streamed_arguments_is_replaced() -> None:
     assert [note.code for note in streamed.notes] == ["id-replaced"]
     twice = parse([text + text.replace("1", "2")], arguments="incremental")
     assert [note.code for note in twice.notes] == ["id-replaced"] * 2
+
+
+@pytest.mark.parametrize("unit", ['````toolcall\\```tool_call{"name":"t"', "\\``<tool_call>`x"])
+def test_time_of_unpaired_backticks_is_linear(unit: str) -> None:
+    """Eight times the text may take twenty times as long; quadratic time is sixty-four times."""
+    text = unit * (6_000 // len(unit))
+    assert any(
+        measure_seconds(text * 8, 10**9, "auto") < 20 * measure_seconds(text, 10**9, "auto")
+        for _ in range(3)
+    )

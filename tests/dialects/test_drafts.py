@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,22 +23,81 @@ MADE = [("delete", {"path": "/x"})]
 TRUSTS: tuple[Trust, ...] = ("strict", "standard", "lenient")
 MODES = ("named", "auto")
 FRAMED = [name for name, dialect in DIALECTS.items() if dialect.message_frame]
-THOUGHT = {
-    "harmony": "<|channel|>analysis<|message|>",
-    "muse_glimmer": "<|start|>assistant to=self<|message|>",
+
+
+class Messages(NamedTuple):
+    """What begins and ends thoughts and messages to the user; "" if the dialect has none."""
+
+    answer: str
+    answer_end: str
+    thought: str = ""
+    thought_end: str = ""
+
+
+_COHERE = Messages(
+    "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_THINKING|>", "<|END_THINKING|>"
+)
+MESSAGES = {
+    "harmony": Messages(
+        "<|start|>assistant<|channel|>final<|message|>",
+        "<|end|>",
+        "<|channel|>analysis<|message|>",
+        "<|end|>",
+    ),
+    "muse_glimmer": Messages(
+        "<|start|>assistant to=user<|message|>",
+        "<|eom|>",
+        "<|start|>assistant to=self<|message|>",
+        "<|eom|>",
+    ),
+    "inkling": Messages(
+        "<|message_model|><|content_text|>",
+        "<|end_message|>",
+        "<|content_thinking|>",
+        "<|end_message|>",
+    ),
+    "kimi_k3": Messages(
+        "<|open|>response<|sep|>",
+        "<|close|>response<|sep|>",
+        "<|open|>think<|sep|>",
+        "<|close|>think<|sep|>",
+    ),
+    "solar_open": Messages("<|begin|>assistant<|content|>", "<|end|>", "<|think|>", "<|end|>"),
+    "cohere_command3": _COHERE,
+    "cohere_command4": _COHERE._replace(answer="<|START_TEXT|>", answer_end="<|END_TEXT|>"),
+    "functionary_v2": Messages("<|from|>assistant\n<|recipient|>all\n<|content|>", ""),
+    "functionary_v3_2": Messages(">>>all\n", ""),
 }
-ANSWER = {
-    "harmony": "<|start|>assistant<|channel|>final<|message|>",
-    "muse_glimmer": "<|start|>assistant to=user<|message|>",
-}
-END = {"harmony": "<|end|>", "muse_glimmer": "<|eom|>"}
+
+
+def list_openings(name: str) -> list[str]:
+    """Return what begins a message to the user, also if the prompt has begun it."""
+    answer = MESSAGES[name].answer
+    headers = (
+        "<|start|>assistant",
+        "<|message_model|>",
+        "<|begin|>assistant",
+        "<|from|>assistant\n",
+    )
+    without_header = answer
+    for header in headers:
+        without_header = without_header.removeprefix(header)
+    initial = [text for text in DIALECTS[name].initial_tokens if answer.endswith(text)]
+    return list(dict.fromkeys((answer, without_header.lstrip(), *initial)))
+
+
+def list_modes(name: str, opener: str = "") -> tuple[str, ...]:
+    """Return the dialects that a parser may expect: only the right one, if what begins or ends a
+    message means something else in others."""
+    is_certain = MESSAGES[name].answer_end and opener != "<|content|>"
+    return (name, "auto") if is_certain else (name,)
 
 
 def list_reasoning_openers(name: str) -> list[str]:
     """Return what begins reasoning in a dialect; "" is reasoning that the prompt has opened."""
     same = [dialect for dialect in ALL_DIALECTS if dialect.name == name]
     tags = [*COMMON_REASONING_TAGS, *(tag for one in same for tag in one.reasoning_tags)]
-    frame = [THOUGHT[name]] if name in THOUGHT else []
+    frame = [MESSAGES[name].thought] if name in FRAMED else []
     return ["", *dict.fromkeys(opener for opener, _ in tags if opener), *frame]
 
 
@@ -118,46 +177,62 @@ def test_reasons_of_complete_replies_are_few() -> None:
 # Messages with headers.
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", FRAMED)
-def test_call_in_a_message_to_the_user_is_never_made(name: str, mode: str) -> None:
+def test_every_dialect_with_messages_to_the_user_is_in_the_table() -> None:
+    spans = {dialect.name for dialect in ALL_DIALECTS if dialect.answer_spans}
+    assert {*FRAMED, *spans} == set(MESSAGES)
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_call_in_a_message_to_the_user_is_never_made(name: str) -> None:
     rows = Rows()
-    dialect = name if mode == "named" else "auto"
-    texts = [CALL, render_calls(name, [DELETE], TOOLS), *_spellings_without_header(name)]
-    for call, rest, trust in product(texts, (" like this.", END[name], f".{END[name]}"), TRUSTS):
-        for opener in (ANSWER[name], ANSWER[name].removeprefix("<|start|>assistant").lstrip()):
-            if rest == END[name] and call.endswith(("<|call|>", "<|eom|>")):
-                continue  # The very last thing of the reply: it may be meant.
+    own, end = render_calls(name, [DELETE], TOOLS), MESSAGES[name].answer_end
+    calls = [CALL, own, *_spellings_without_header(name)]
+    for opener, call in product(list_openings(name), calls):
+        # An end that may be the call's own shows nothing: the call may be meant.
+        may_be_meant = call == own and (name in FRAMED or own.endswith(end))
+        for rest in (" like this.", f".{end}", *(() if may_be_meant else (end,))):
             text = f"{opener}Write\n{call}{rest}"
-            for size in (10**9, 1):
-                with rows.row((call, rest, trust, opener, size)):
+            modes = list_modes(name, opener)
+            for dialect, trust, size in product(modes, TRUSTS, (10**9, 1)):
+                with rows.row((opener, call, rest, dialect, trust, size)):
                     reply = read(text, size=size, dialect=dialect, trust=trust)
                     assert not reply.calls
                     assert "delete" in reply.text
     rows.assert_passed()
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", FRAMED)
-def test_call_in_an_unfinished_thought_with_a_header_is_not_made(name: str, mode: str) -> None:
-    dialect = name if mode == "named" else "auto"
-    for call in (render_calls(name, [DELETE], TOOLS), *_spellings_without_header(name), CALL):
-        for trust, size in product(TRUSTS, (10**9, 1)):
-            text = f"{THOUGHT[name]}I could write\n{call} but"
-            assert not read(text, size=size, dialect=dialect, trust=trust).calls
+@pytest.mark.parametrize("name", MESSAGES)
+def test_call_in_an_unfinished_thought_is_not_made(name: str) -> None:
+    opener = MESSAGES[name].thought
+    calls = (render_calls(name, [DELETE], TOOLS), *_spellings_without_header(name), CALL)
+    trusts = TRUSTS if name in FRAMED else ("strict", "standard")
+    for call, mode, trust, size in product(calls if opener else (), MODES, trusts, (10**9, 1)):
+        dialect = name if mode == "named" else "auto"
+        text = f"{opener}I could write\n{call} but"
+        assert not read(text, size=size, dialect=dialect, trust=trust).calls
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", FRAMED)
-def test_message_to_a_tool_after_other_messages_is_a_call(name: str, mode: str) -> None:
-    dialect = name if mode == "named" else "auto"
-    call = render_calls(name, [DELETE], TOOLS)
-    for trust, size in product(TRUSTS, (10**9, 1, 5)):
-        for before in (THOUGHT[name], ANSWER[name]):
-            text = f"{before}Hm.{END[name]}{call}"
+@pytest.mark.parametrize("name", MESSAGES)
+def test_call_after_other_messages_is_made(name: str) -> None:
+    call, messages = render_calls(name, [DELETE], TOOLS), MESSAGES[name]
+    befores = [
+        (messages.answer, messages.answer_end),
+        (messages.thought, messages.thought_end),
+    ]
+    for dialect, trust, size in product(list_modes(name), TRUSTS, (10**9, 1, 5)):
+        for opener, end in befores if messages.thought else befores[:1]:
+            text = f"{opener}Hm.{end}{call}"
             assert list_calls(read(text, size=size, dialect=dialect, trust=trust)) == MADE
-            forgotten = read(f"{before}Hm.{call}", size=size, dialect=dialect, trust=trust)
-            assert list_calls(forgotten) == ([] if trust == "strict" else MADE)
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_call_after_a_message_without_its_end_is_made_unless_strict(name: str) -> None:
+    call, messages = render_calls(name, [DELETE], TOOLS), MESSAGES[name]
+    openers = (messages.answer, messages.thought) if name in FRAMED else (messages.answer,)
+    for opener, dialect, trust, size in product(openers, list_modes(name), TRUSTS, (10**9, 1, 5)):
+        reply = read(f"{opener}Hm.{call}", size=size, dialect=dialect, trust=trust)
+        is_made = trust != "strict" or not messages.answer_end
+        assert list_calls(reply) == (MADE if is_made else [])
 
 
 def _spellings_without_header(name: str) -> list[str]:
@@ -168,18 +243,18 @@ def _spellings_without_header(name: str) -> list[str]:
     return [call[call.index("<atem:") : call.rindex("<|eom|>")]]
 
 
-@pytest.mark.parametrize("name", FRAMED)
-def test_quoted_header_in_any_chunks_is_read_alike(name: str) -> None:
-    call = render_calls(name, [DELETE], TOOLS)
-    for text in (
-        f"{ANSWER[name]}Write {call} so.{END[name]}{call}",
-        f"{THOUGHT[name]}Write {call} so.{END[name]}{call}",
-        f"{THOUGHT[name]}Write <|start|> or <|channel|> so.{END[name]}{call}",
-    ):
-        for trust in TRUSTS:
-            options = {"dialect": name, "trust": trust, "tools": TOOLS}
-            whole = parse([text], **options)
-            assert list_calls(whole) == MADE
-            for size in range(1, 12):
-                in_chunks = parse(split_into_chunks(text, size), **options)
-                assert to_comparable(in_chunks) == to_comparable(whole)
+@pytest.mark.parametrize("name", MESSAGES)
+def test_quoted_call_in_any_chunks_is_read_alike(name: str) -> None:
+    call, messages = render_calls(name, [DELETE], TOOLS), MESSAGES[name]
+    texts = [f"{messages.answer}Write {call} so.{messages.answer_end}{call}"]
+    if messages.thought:
+        texts.append(f"{messages.thought}Write {call} so.{messages.thought_end}{call}")
+    if name in FRAMED:
+        texts.append(f"{messages.thought}<|start|> or <|channel|>.{messages.thought_end}{call}")
+    for text, dialect, trust in product(texts, list_modes(name), TRUSTS):
+        options = {"dialect": dialect, "trust": trust, "tools": TOOLS}
+        whole = parse([text], **options)
+        assert list_calls(whole) == MADE
+        for size in range(1, 12):
+            in_chunks = parse(split_into_chunks(text, size), **options)
+            assert to_comparable(in_chunks) == to_comparable(whole)

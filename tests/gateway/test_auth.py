@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import logging
 from base64 import b64encode
@@ -344,6 +345,42 @@ def test_health_needs_no_key(
             response = HTTP.get(gateway.url + path, headers=headers)
             assert response.status_code == 200
             assert "access-control-allow-origin" not in response.headers
+            assert response.json() in ({"status": "ok"}, {"status": "ready"})
+
+
+@pytest.mark.parametrize("sent", [*KEYS, WRONG_KEY])
+def test_key_is_compared_with_every_configured_key(
+    sent: str, locked_gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first match must not end the comparison: its time would reveal which key it was."""
+    compared: list[bytes] = []
+    compare = hmac.compare_digest
+
+    def record(presented: bytes, known: bytes) -> bool:
+        compared.append(known)
+        return compare(presented, known)
+
+    monkeypatch.setattr(hmac, "compare_digest", record)
+    status = ask(locked_gateway.url, CHAT, **{"x-api-key": sent}).status
+    assert status == (200 if sent in KEYS else 401)
+    assert compared == [key.encode() for key in KEYS]
+
+
+@pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic", "gemini"])
+def test_client_key_is_never_sent_to_the_upstream(wire: str) -> None:
+    config = set_server(make_config("", wire), keys=KEYS)
+    with FaultyUpstream() as upstream:
+        config = structs.replace(config, upstreams=make_config(upstream.url, wire).upstreams)
+        with run_gateway(config) as gateway:
+            for client in CLIENTS:
+                separator = "&" if "?" in client.path else "?"
+                in_query = structs.replace(client, path=f"{client.path}{separator}key={KEYS[0]}")
+                for name in ("authorization", "x-api-key", "x-goog-api-key"):
+                    key = f"Bearer {KEYS[0]}" if name == "authorization" else KEYS[0]
+                    assert ask(gateway.url, client, **{name: key}).status == 200
+                assert ask(gateway.url, in_query).status == 200
+        assert len(upstream.requests) == 4 * len(CLIENTS)
+        assert not [one for one in upstream.requests if KEYS[0] in one.head + one.body.decode()]
 
 
 # Secrets.

@@ -13,6 +13,8 @@ from msgspec import structs
 from tests.gateway.faulty_upstream import HELLO, Action, FaultyUpstream, ReceivedRequest
 from tests.gateway.raw_clients import HTTP, STREAMED, WHOLE, Client, ask
 from tests.gateway.running_gateway import RunningGateway, make_config, run_gateway
+from toolspeak import Finish, TextDelta, ToolResult
+from toolspeak.testing import ScriptedServer
 
 PASSTHROUGH = [client for client in STREAMED if not client.is_array]
 UNKNOWN_FIELD = "never_seen_before"
@@ -215,3 +217,42 @@ def test_error_after_unchanged_frames_has_the_same_response_id() -> None:
     ids = {frame["response"]["id"] for frame in frames if "response" in frame}
     assert "ended before its reply was complete" in response.error
     assert len(ids) == 1
+
+
+def test_secret_in_a_tool_result_reaches_the_upstream_unchanged() -> None:
+    secret = "password=hunter2-hunter2 AKIAIOSFODNN7EXAMPLE"
+    call = {"id": "1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "Read it."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": secret},
+    ]
+    for wire in ("openai_chat", "anthropic", "gemini"):
+        with (
+            ScriptedServer([TextDelta("Read."), Finish("stop")]) as model,
+            run_gateway(make_config(model.url, wire)) as gateway,
+        ):
+            tools = [{"type": "function", "function": {"name": "read"}}]
+            body = {"model": "m", "messages": messages, "tools": tools}
+            assert HTTP.post(f"{gateway.url}/v1/chat/completions", json=body).status_code == 200
+            (result,) = model.requests[0].messages[-1].parts
+            assert isinstance(result, ToolResult)
+            assert result.text == secret
+
+
+def test_id_of_a_provider_object_is_forwarded_as_it_is() -> None:
+    with (
+        ScriptedServer([TextDelta("Read."), Finish("stop")]) as model,
+        run_gateway(make_config(model.url, "openai_responses")) as gateway,
+    ):
+        file = {"type": "input_file", "file_id": "file_of_somebody"}
+        body = {
+            "model": "m",
+            "input": [{"role": "user", "content": [file]}],
+            "conversation": "conv_of_somebody",
+            "store": False,
+        }
+        assert HTTP.post(f"{gateway.url}/v1/responses", json=body).status_code == 200
+        sent = model.bodies[0]
+        assert sent["conversation"] == "conv_of_somebody"
+        assert "file_of_somebody" in json.dumps(sent["input"])

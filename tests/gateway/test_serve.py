@@ -372,3 +372,23 @@ def test_client_lines_name_the_program_as_it_was_started(
     without_key = GatewayAddress(DEFAULT_URL, "m")
     lines = dict(cli_serve._list_client_lines(without_key))  # pyright: ignore[reportPrivateUsage]
     assert lines["Claude Code"] == "toolspeak run claude"
+
+
+def test_one_worker_writes_no_data_to_the_disk(tmp_path: Path, config: Path) -> None:
+    folders = [tmp_path / name for name in ("tmp", "state", "home")]
+    for folder in folders:
+        folder.mkdir()
+    variables = dict(zip(("TMPDIR", "XDG_STATE_HOME", "HOME"), map(str, folders), strict=True))
+    with start_gateway(tmp_path, **variables) as gateway:
+        before = {path for path in tmp_path.rglob("*") if path.is_file()}
+        assert len(before) == 3, "the configuration, the log and the address"
+        body = {"model": "m", "input": "Is this secret?"}
+        assert ask(gateway.url, "/v1/responses", body).status_code == 200
+        assert read_text(ask(gateway.url)) == START
+        after = {path for path in tmp_path.rglob("*") if path.is_file()}
+        assert after == before
+        assert not [path for path in after if "secret?" in path.read_text()]
+        gateway.send(signal.SIGTERM)
+        assert gateway.wait_for_exit() == 0
+    assert config in after
+    assert not [path for folder in folders for path in folder.rglob("*") if path.is_file()]

@@ -954,3 +954,9 @@ def test_connection_that_arrives_while_the_server_stops_is_closed() -> None:
         is_over.set()
         assert read_response(early, "GET")[0].headers["connection"] == "close"
         assert read_rest(early) == b""
+
+
+def test_limits_are_those_of_the_security_page() -> None:
+    assert (server_protocol.REQUEST_TIMEOUT, http.BODY_TIMEOUT) == (120, 120)
+    # A head in two parts of the largest size that is read at once.
+    assert server_protocol.MAX_HEAD == 2**18

@@ -10,12 +10,15 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from threading import Event as Flag
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.gateway.gateway_process import (
@@ -322,6 +325,46 @@ def test_worker_that_is_killed_is_replaced(gateway: GatewayProcess) -> None:
     assert second in workers_of(gateway)
     for _ in each_worker(gateway):
         assert read_text(ask(gateway.url)) == "There are 0 tools."
+
+
+@pytest.mark.parametrize("gateway", ["memory"], indirect=True)
+def test_worker_killed_under_load_loses_only_its_own_requests(gateway: GatewayProcess) -> None:
+    first, second = wait_for_workers(gateway)
+    body = {"model": "m", "input": "Hi"}
+    stored = [ask(gateway.url, "/v1/responses", body).json()["id"] for _ in range(4)]
+    is_over, counts = Flag(), Counter[str]()
+
+    def send_requests(_: int) -> None:
+        while not is_over.is_set():
+            try:
+                response = ask(gateway.url)
+            except httpx.TransportError:
+                # What a client of the killed worker gets: a closed connection.
+                counts["closed"] += 1
+            else:
+                assert read_text(response) == "There are 0 tools."
+                counts["served"] += 1
+
+    with ThreadPoolExecutor(8) as pool:
+        clients = pool.map(send_requests, range(8))
+        try:
+            wait_until(lambda: counts["served"] > 50)
+            os.kill(first, signal.SIGKILL)
+            wait_until(lambda: len(workers_of(gateway)) == 2 and first not in workers_of(gateway))
+            served = counts["served"]
+            wait_until(lambda: counts["served"] > served + 50)
+        finally:
+            is_over.set()
+        list(clients)
+    # Each client can have had one request at the killed worker, and one waiting to be accepted.
+    assert counts["closed"] <= 16
+    assert second in workers_of(gateway)
+    assert gateway.log.count("exited with code -9") == 1
+    assert "Traceback" not in gateway.log
+    for _ in each_worker(gateway):
+        for identity in stored:
+            url = f"{gateway.url}/v1/responses/{identity}"
+            assert HTTP.get(url, headers={"connection": "close"}).status_code == 200
 
 
 def test_stored_response_outlives_the_worker_that_stored_it(gateway: GatewayProcess) -> None:

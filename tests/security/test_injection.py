@@ -20,6 +20,8 @@ from bench.injection import (
     select_payloads,
 )
 
+from tests.dialects.test_bad_input import MARKERS
+from tests.dialects.test_drafts import MESSAGES
 from toolspeak import (
     DIALECTS,
     Document,
@@ -101,6 +103,17 @@ def test_echo_with_escapes_in_its_arguments_is_not_executed(carrier: str, dialec
     assert not extract(again, tools=CODE, context=planted).calls
 
 
+@pytest.mark.parametrize("dialect", ["qwen3_coder", "deepseek_v31", "mistral_args"])
+def test_echo_after_any_marker_or_header_is_not_executed(dialect: str) -> None:
+    """What keeps a call in a reply from being made must not hide it in a result."""
+    planted, again = (render_calls(name, [CALL], TOOLS) for name in (dialect, "hermes"))
+    headers = (part for messages in MESSAGES.values() for part in messages)
+    for before in (*MARKERS, *headers, "For example:\n", "<!-- ", "```json\n", "Use `"):
+        for text in (f"{before}{planted}", f"A page. {before}See {planted} there."):
+            context = [{"role": "tool", "tool_call_id": "1", "content": text}]
+            assert not extract(again, tools=TOOLS, context=context).calls, before
+
+
 @pytest.mark.parametrize("layers", range(6))
 def test_echo_in_nested_json_is_not_executed(layers: int) -> None:
     call = f'<tool_call>{{"name": "{CALL.name}", "arguments": {CALL.arguments_json}}}</tool_call>'
@@ -180,3 +193,31 @@ def test_users_turn_after_a_reply_without_calls_is_a_request() -> None:
 )
 def test_echo_in_a_whole_request_is_not_executed(context: Any) -> None:
     assert not extract(HERMES, tools=TOOLS, context=context).calls
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts"),
+    [
+        ("quotes it in plain words", (72, 72, 73)),
+        ("explains it as code would", (3, 3, 75)),
+        ("changes an argument", (75, 75, 75)),
+        ("follows a request in plain words", (75, 75, 75)),
+        ("quotes it as code", (0, 0, 73)),
+        ("quotes it in a fence", (0, 0, 75)),
+        ("explains it", (0, 0, 0)),
+        ("describes its parts", (0, 0, 0)),
+        ("shows the pattern", (0, 0, 75)),
+    ],
+)
+def test_unguarded_reply_is_executed_as_often_as_documented(
+    kind: str, counts: tuple[int, ...]
+) -> None:
+    """The table in docs/security.md has these numbers."""
+    says = {**SHOWN, **BEYOND}[kind]
+    executed = [
+        sum(bool(find_execution(payload, says, trust, guard=False)) for payload in SOME)
+        for trust in TRUSTS
+    ]
+    assert (*executed,) == counts
+    assert len(SOME) == 75
+    assert len(CARRIERS) == 36

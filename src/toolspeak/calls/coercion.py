@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -39,6 +40,10 @@ _MAX_NESTED_ATTEMPTS = 200
 _PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LIST = re.compile(r"\[(?:.*\]\Z|\s*[\"'{\[])", re.DOTALL)
+_MAX_KEY_DISTANCE = 300
+"""The number of characters before a number that may hold its key."""
+_MAX_DROPPED_ALONE = 20
+"""The number of members that are tried one by one, if they cannot be dropped together."""
 _TEXT_TYPES = ("integer", "number", "boolean", "null", "array", "object")
 """The types that a text can be converted to, in the order in which they are tried."""
 _FAILED: Any = object()
@@ -90,7 +95,7 @@ def _coerce_arguments(
         if validator.is_valid(arguments):
             return Coercion(arguments, is_schema_valid=validator.is_schema_valid)
         budget = iter(range(_MAX_NESTED_ATTEMPTS))
-        value, changes = _coerce_members(arguments, validator, source, budget)
+        value, changes = _coerce_members(arguments, validator, _Source(source), budget)
         violations = _find_violations(validator, value)
     except UnicodeEncodeError:
         value, changes = arguments, ()
@@ -126,13 +131,14 @@ def format_path(path: Path) -> str:
 
 
 def _coerce_members(
-    value: Any, validator: SchemaValidator, source: str, budget: Iterator[int]
+    value: Any, validator: SchemaValidator, source: _Source, budget: Iterator[int]
 ) -> tuple[Any, tuple[CoercedValue, ...]]:
     """Return a copy of a value with its failing members coerced where possible, and the changes."""
     value = json.loads(json.dumps(value))
     changes: dict[str, CoercedValue] = {}
     for _ in range(_MAX_ROUNDS):
         has_progress = False
+        nulls: list[Path] = []
         for error in validator.find_violations(value):
             path, expected = error.instance_path, _find_schema(error, validator.schema)
             if not path and not expected.keys() & {"anyOf", "oneOf"}:
@@ -146,11 +152,13 @@ def _coerce_members(
                 message = f"{_abbreviate(before)} became {_abbreviate(after)}"
                 changes[where] = CoercedValue(where, message)
                 has_progress = True
-            elif before is None and _is_optional(value, path, validator):
-                del _get(value, path[:-1])[path[-1]]
-                changes[where] = CoercedValue(where, "null was dropped: the parameter is optional")
-                has_progress = True
-                break  # Other errors may be about the dropped member.
+            elif before is None and path and isinstance(path[-1], str):
+                nulls.append(path)
+        for path in _select_optional(value, nulls, validator):
+            where = format_path(path)
+            del _get(value, path[:-1])[path[-1]]
+            changes[where] = CoercedValue(where, "null was dropped: the parameter is optional")
+            has_progress = True
         if not has_progress:
             break
     return value, tuple(changes.values())
@@ -180,13 +188,37 @@ def _set(value: Any, path: Path, new: Any) -> Any:
     return value
 
 
-def _is_optional(value: Any, path: Path, validator: SchemaValidator) -> bool:
-    """Return True if dropping a member leaves fewer violations."""
-    if not path or not isinstance(path[-1], str):
+def _select_optional(value: Any, paths: list[Path], validator: SchemaValidator) -> list[Path]:
+    """Return the members whose absence leaves fewer violations: all of them, or the first one."""
+    # Several errors may be about one member, and another change may have replaced it.
+    paths = [
+        path for path in {tuple(path): path for path in paths}.values() if _is_null(value, path)
+    ]
+    if not paths:
+        return []
+    count = len(validator.find_violations(value))
+    if len(paths) > 1 and count - _count_violations(value, paths, validator) >= len(paths):
+        return paths
+    # Other errors may be about the dropped member: only one is dropped in a round.
+    alone = paths if len(paths) <= _MAX_DROPPED_ALONE else []
+    return list(
+        islice((one for one in alone if _count_violations(value, [one], validator) < count), 1)
+    )
+
+
+def _is_null(value: Any, path: Path) -> bool:
+    try:
+        return _get(value, path) is None
+    except (LookupError, TypeError):
         return False
+
+
+def _count_violations(value: Any, dropped: list[Path], validator: SchemaValidator) -> int:
+    """Return the number of violations without some members."""
     shortened = json.loads(json.dumps(value))
-    del _get(shortened, path[:-1])[path[-1]]
-    return len(validator.find_violations(shortened)) < len(validator.find_violations(value))
+    for path in dropped:
+        del _get(shortened, path[:-1])[path[-1]]
+    return len(validator.find_violations(shortened))
 
 
 def _abbreviate(value: Any) -> str:
@@ -202,7 +234,7 @@ class _Context(Struct, frozen=True):
 
     root: Mapping[str, Any]
     path: Path
-    source: str
+    source: _Source
     budget: Iterator[int]
     is_item: bool = False
     """The value is already the only item of an array that was made for it."""
@@ -285,7 +317,7 @@ def _convert_text(
             return
         validator = _get_subvalidator(schema, context.root)
         if not validator.is_valid(value):
-            value, _ = _coerce_members(value, validator, text, context.budget)
+            value, _ = _coerce_members(value, validator, _Source(text), context.budget)
         yield value
 
 
@@ -307,15 +339,15 @@ def _fold(value: Any) -> str:
 # Numbers that become strings keep their digits: 1.10 must not become "1.1".
 
 
-def _find_digits(value: float, path: Path, source: str) -> Iterator[str]:
+def _find_digits(value: float, path: Path, source: _Source) -> Iterator[str]:
     """Yield a number as it is written in the source, unless it is written there in two ways."""
-    if digits := _find_digits_at(path, source):
+    if digits := source.find_digits_at(path):
         yield digits
         return
-    found = [match for match in _NUMBER.finditer(source) if float(match[0]) == value]
+    found = source.matches.get(value, ())
     keys = [step for step in path if isinstance(step, str)]
     after_key = re.compile(rf"{re.escape(keys[-1])}\W{{1,4}}\s*\Z") if keys else None
-    named = [one for one in found if after_key and after_key.search(source[: one.start()])]
+    named = [one for one in found if after_key and after_key.search(source.text_before(one))]
     spellings = {one[0] for one in named or found} or {json.dumps(value)}
     if len(spellings) == 1:
         yield from spellings
@@ -325,17 +357,42 @@ class _Digits(str):
     """A number's digits."""
 
 
-def _find_digits_at(path: Path, source: str) -> str:
-    """Return the digits at a path of the arguments, or "" if the source is not JSON."""
-    try:
-        value = _DIGITS_DECODER.decode(source.strip())
+class _Source:
+    """The text that arguments were read from, which is searched once for all of its numbers."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def matches(self) -> dict[float, list[re.Match[str]]]:
+        """The places where each number is written."""
+        found: dict[float, list[re.Match[str]]] = {}
+        for match in _NUMBER.finditer(self._text):
+            found.setdefault(float(match[0]), []).append(match)
+        return found
+
+    def text_before(self, match: re.Match[str]) -> str:
+        """Return the text in which the number's key may be."""
+        return self._text[max(0, match.start() - _MAX_KEY_DISTANCE) : match.start()]
+
+    def find_digits_at(self, path: Path) -> str:
+        """Return the digits at a path of the arguments, or "" if the source is not JSON."""
+        try:
+            found = _get(self._arguments, path)
+        except (LookupError, TypeError):
+            return ""
+        return str(found) if isinstance(found, _Digits) else ""
+
+    @cached_property
+    def _arguments(self) -> Any:
+        try:
+            value = _DIGITS_DECODER.decode(self._text.strip())
+        except (ValueError, RecursionError):
+            return None
         for key in (*ARGUMENT_KEYS, "function"):
             if isinstance(value, dict) and isinstance(value.get(key), dict) and "name" in value:
                 value = value[key]
-        found = _get(value, path)
-    except (ValueError, RecursionError, LookupError, TypeError):
-        return ""
-    return str(found) if isinstance(found, _Digits) else ""
+        return value
 
 
 _DIGITS_DECODER = json.JSONDecoder(strict=False, parse_float=_Digits, parse_int=_Digits)

@@ -247,9 +247,12 @@ class FormMatcher:
         self._has_noted_stray_closer = False
 
     def match_forms(
-        self, forms: tuple[CallForm, ...], *, is_example: bool = False
+        self, forms: tuple[CallForm, ...], *, is_example: bool = False, ends_message: bool = False
     ) -> Reading[bool]:
-        """Read a call in one of the forms; return False if the marker stays text."""
+        """Read a call in one of the forms; return False if the marker stays text.
+
+        With `ends_message`, the call must end a message: no other text may follow it.
+        """
         forms = self._order_forms(forms)
         rejected: list[CallForm] = []
         undeclared_size = 0
@@ -265,6 +268,7 @@ class FormMatcher:
                 in_prose=in_prose,
                 is_example=is_example,
                 is_truncated=is_truncated,
+                ends_message=ends_message,
                 can_step_back=index + 1 < len(forms) or bool(rejected),
             )
             try:
@@ -285,7 +289,11 @@ class FormMatcher:
         if rejected:
             # Every form found a fault: the first one reports its own.
             attempt = FormReader(
-                self._state, rejected[0], is_example=is_example, is_truncated=is_truncated
+                self._state,
+                rejected[0],
+                is_example=is_example,
+                is_truncated=is_truncated,
+                ends_message=ends_message,
             )
             return (yield from self._try_form(attempt))
         if undeclared_size and not self.is_exhaustive:
@@ -315,12 +323,15 @@ class FormMatcher:
         has_end = bool(form.closer) or form.body in JSON_SLOTS | CODE_SLOTS
         must_close = (self._scope.is_strict and has_end) or is_inert
         calls_before = sink.call_count
-        trial = writer.trial = TentativeEvents() if must_close or self.is_exhaustive else None
+        is_tentative = must_close or attempt.ends_message or self.is_exhaustive
+        trial = writer.trial = TentativeEvents() if is_tentative else None
         try:
             body = yield from attempt.run(reader)
             found = body.has_calls
             if found and must_close:
                 found = yield from self._is_closed(form, body, or_ends=is_inert)
+            if found and attempt.ends_message:
+                found = yield from self._ends_message(form)
             if self._buffer.is_held_too_long():
                 raise HeldTooLong
         except HeldTooLong:
@@ -354,6 +365,23 @@ class FormMatcher:
         is_closed = match is not None or (or_ends and buffer.position == len(buffer.text))
         buffer.seek(mark)
         return is_closed
+
+    def _ends_message(self, form: CallForm) -> Reading[bool]:
+        """Return True if after the call's closers, the text ends or a marker of its dialect
+        comes."""
+        buffer, dialect = self._buffer, form.dialect
+        closers = marker_set(form.all_closers)
+        openers = (other.opener for other in dialect.forms if other.opener)
+        ends = marker_set((*dialect.control_tokens, *openers))
+        mark = buffer.held_length()
+        yield from buffer.read_space()
+        while match := (yield from buffer.match_marker(closers)):
+            buffer.position = match.end()
+            yield from buffer.read_space()
+        is_end = (yield from buffer.match_marker(ends)) is not None
+        is_end = is_end or buffer.position == len(buffer.text)
+        buffer.seek(mark)
+        return is_end
 
     # Closing markers.
 

@@ -102,6 +102,7 @@ class FormReader:
         in_prose: bool = False,
         is_example: bool = False,
         is_truncated: bool = False,
+        ends_message: bool = False,
         can_step_back: bool = False,
     ) -> None:
         self._state = state
@@ -118,6 +119,8 @@ class FormReader:
         """The text announces an example: nothing here is a call."""
         self.is_truncated = is_truncated
         """The text ended inside a body here, or at an earlier attempt at the same marker."""
+        self.ends_message = ends_message
+        """The call is in a message to the user, unless it ends that message."""
         self._can_step_back = can_step_back
         """Other forms are tried if this one finds a fault."""
         self._repairs: list[str] = []

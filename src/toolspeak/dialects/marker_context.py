@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from msgspec import Struct
+
 from ..types import Trust
 from .markers import Marker
-from .template import EXAMPLE_CONCLUSIONS, EXAMPLE_INTRODUCTIONS
+from .template import EXAMPLE_CONCLUSIONS, EXAMPLE_INTRODUCTIONS, CallForm, MessageToUser
 from .text_buffer import Reading, TextBuffer
 
 _TAIL_LENGTH = 400
@@ -60,16 +62,19 @@ _CLOSING_PREFIXES = ("</", "--")
 class MarkerContext:
     """Follows the text that was written; judges a marker by the text before and after it."""
 
-    def __init__(self, buffer: TextBuffer, trust: Trust) -> None:
+    def __init__(self, buffer: TextBuffer, trust: Trust, *, is_exhaustive: bool = False) -> None:
         self._buffer = buffer
         self._trust = trust
+        self._is_exhaustive = is_exhaustive
         self._code = CodeSpanTracker()
+        self._pair_searches: dict[tuple[str, tuple[str, ...]], _PairSearch] = {}
+        """The last search for each kind of backticks and closers."""
         self._tail = ""
         """The last characters of the text."""
         self._example_end = -1
         """Offset in the whole reply where the last announced example ended."""
-        self.ends_of_message_to_user: tuple[str, ...] = ()
-        """The markers that end the current message, if its header addresses it to the user."""
+        self.message_to_user: MessageToUser | None = None
+        """The current message, if it is addressed to the user."""
 
     def append(self, text: str) -> None:
         """Follow text that was written."""
@@ -78,6 +83,49 @@ class MarkerContext:
         else:
             self._tail = text[-_TAIL_LENGTH:]
         self._code.append(text)
+
+    def begin_message(self, message: MessageToUser | None) -> None:
+        """Follow the beginning of a message, and its addressee; all text is searched alike if
+        every call in it is wanted."""
+        self.message_to_user = None if self._is_exhaustive else message
+
+    def end_message(self, literal: str) -> None:
+        """Follow a token that may end the current message."""
+        if self.message_to_user and literal in self.message_to_user.closers:
+            self.message_to_user = None
+
+    def is_end_missing_before(self, marker: Marker) -> bool:
+        """Return True for a call in the dialect of a message to the user, which a token should have
+        ended before."""
+        message = self.message_to_user
+        return message is not None and bool(
+            message.closers and message.select_own_forms(marker.forms)
+        )
+
+    def end_message_before(self, marker: Marker) -> None:
+        """End a message to the user before the calls that end the reply, unless its end follows
+        them."""
+        message = self.message_to_user
+        if message:
+            own = {closer for form in marker.forms for closer in form.all_closers}
+            closers = tuple(closer for closer in message.closers if closer not in own)
+            if not closers or not self._buffer.text.rstrip().endswith(closers):
+                self.message_to_user = None
+
+    def select_forms(self, marker: Marker) -> tuple[CallForm, ...]:
+        """Return the forms of calls that may begin at a marker here."""
+        message = self.message_to_user
+        if message is None:
+            return marker.forms
+        return () if message.closers else message.select_own_forms(marker.forms)
+
+    def _is_in_message_to_user(self, marker: Marker) -> bool:
+        message = self.message_to_user
+        if message is None or marker.framed_dialects:
+            return False
+        if message.dialect and not marker.forms:
+            return False
+        return not self.select_forms(marker)
 
     def is_mention(self, literal: str) -> bool:
         """Return True if the marker is part of a URL or of code that does not run."""
@@ -96,7 +144,7 @@ class MarkerContext:
         It is in a message to the user, in inline code, in a fence or in HTML for code, or is
         recited from our prompt. A fence that is the whole reply was handled before.
         """
-        if self.ends_of_message_to_user and not marker.framed_dialects:
+        if self._is_in_message_to_user(marker):
             return "is in a message to the user"
         if self._trust == "lenient":
             return ""
@@ -147,15 +195,44 @@ class MarkerContext:
     def _find_pair(self, ticks: str, closers: tuple[str, ...]) -> Reading[str]:
         """Read to the backticks or to the end of the paragraph, and return which it was.
 
-        Line breaks before one of the `closers` do not end the paragraph.
+        Line breaks before one of the `closers` do not end the paragraph. Text that an earlier
+        search has read is not read again, since a paragraph may have many unpaired backticks.
         """
-        marks = _paragraph_marks(closers)
+        buffer, marks = self._buffer, _paragraph_marks(closers)
+        known = self._pair_searches.get((ticks, closers))
         is_past_closer = not closers
-        while found := (yield from self._buffer.read_through(marks, _MAX_MARK_LENGTH)):
-            if found == ticks or (is_past_closer and found[0] == "\n"):
+        last_closer = -1
+        # A search may begin inside a run of backticks, where another one has not looked.
+        is_in_run = self._tail.endswith("`") and buffer.text.startswith("`", buffer.position)
+        while True:
+            if known and not is_in_run and known.is_valid_at(buffer.offset, is_past_closer):
+                return known.found
+            is_in_run = False
+            found = yield from buffer.read_through(marks, _MAX_MARK_LENGTH)
+            start = buffer.offset - len(found)
+            if found in ("", ticks) or (is_past_closer and found[0] == "\n"):
                 break
-            is_past_closer = is_past_closer or found in closers
+            if found in closers:
+                is_past_closer, last_closer = True, start
+        self._pair_searches[ticks, closers] = _PairSearch(found, start, last_closer)
         return found
+
+
+class _PairSearch(Struct, frozen=True):
+    """The result of an earlier search for paired backticks."""
+
+    found: str
+    offset: int
+    """Offset in the whole reply of what was found, or of the end of the text."""
+    last_closer: int
+    """Offset of the last closer before it."""
+
+    def is_valid_at(self, offset: int, is_past_closer: bool) -> bool:
+        """Return True if a search that has come to this offset has the same result."""
+        if offset > self.offset:
+            return False
+        is_line_break = self.found[:1] == "\n"
+        return not is_line_break or is_past_closer or offset <= self.last_closer
 
 
 def _closers_of(marker: Marker) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from .template import (
     CallForm,
     Dialect,
     LiteralText,
+    MessageToUser,
     Slot,
 )
 
@@ -229,6 +230,8 @@ class Marker(Struct, frozen=True, eq=False):
     """It is never text."""
     is_trailing_token: bool = False
     """It is not text if nothing follows it."""
+    message_to_user: MessageToUser | None = None
+    """It begins this message."""
     inert_closer: str = ""
     """It opens a span that ends with this and holds no calls."""
     result_closer: str = ""
@@ -243,8 +246,9 @@ class MarkerTable(Struct, frozen=True, eq=False):
     literals: MarkerSet
     bare_forms: tuple[CallForm, ...]
     """Forms that count only if the whole message consists of them."""
-    initial_tokens: tuple[str, ...]
-    """Literals to drop at the very beginning, in case the prompt has begun the message."""
+    initial_tokens: dict[str, MessageToUser | None]
+    """Literals to drop at the very beginning, in case the prompt has begun the message, and the
+    message that each of them begins."""
     headless_dialects: tuple[Dialect, ...]
     """Dialects whose first header may lack its beginning, for the same reason."""
     call_openers: tuple[str, ...]
@@ -309,7 +313,11 @@ def _build_shared_table(scope: Scope, has_tools: bool) -> MarkerTable:
                 else not brackets.intersection(_opening_brackets(form))
             )
         ),
-        initial_tokens=tuple(text for dialect in named for text in dialect.initial_tokens),
+        initial_tokens={
+            text: _find_message_to_user(dialect, text)
+            for dialect in named
+            for text in dialect.initial_tokens
+        },
         headless_dialects=_put_tool_frames_first(
             d for d in (*named, *others) if d.message_frame and d.message_frame.first_opener
         ),
@@ -320,6 +328,12 @@ def _build_shared_table(scope: Scope, has_tools: bool) -> MarkerTable:
         control_tokens=tuple(text for text, marker in markers.items() if marker.is_control_token),
         trailing_tokens=tuple(text for text, marker in markers.items() if marker.is_trailing_token),
     )
+
+
+def _find_message_to_user(dialect: Dialect, token: str) -> MessageToUser | None:
+    """Return the message that a token begins, which may be the rest of a longer one."""
+    is_opener = any(opener.endswith(token) for opener, _ in dialect.answer_spans)
+    return dialect.message_to_user if is_opener else None
 
 
 def _find_reasoning_closers(
@@ -436,6 +450,7 @@ def _build_markers(scope: Scope, forms: dict[str, list[CallForm]]) -> dict[str, 
     for dialect in (*scope.named, *scope.others):
         _add_reasoning(dialect, markers)
         _add_tokens(dialect, markers, is_named=dialect in scope.named)
+    _add_messages_to_user(scope, markers)
     for literal in OTHER_TURN_OPENERS:
         _add_turn_opener(markers, literal, "other")
     for literal in RESULT_OPENERS:
@@ -496,6 +511,19 @@ def _add_tokens(dialect: Dialect, markers: dict[str, Marker], *, is_named: bool)
     for opener in dialect.message_frame.openers if dialect.message_frame else ():
         known = markers.get(opener, Marker())
         markers[opener] = structs.replace(known, framed_dialects=(*known.framed_dialects, dialect))
+
+
+def _add_messages_to_user(scope: Scope, markers: dict[str, Marker]) -> None:
+    """Add what begins a message to the user.
+
+    If any dialect may come, only tokens count that end and that have no other meaning: else a
+    single token could hide the calls in the rest of the reply.
+    """
+    for dialect in scope.named or scope.others:
+        for opener, closer in dialect.answer_spans:
+            is_certain = closer and not any(opener in text and opener != text for text in markers)
+            if opener in markers and (scope.named or is_certain):
+                _add_meaning(markers, opener, message_to_user=dialect.message_to_user)
 
 
 def _add_turn_opener(markers: dict[str, Marker], literal: str, turn: str) -> None:

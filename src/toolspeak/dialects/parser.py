@@ -195,7 +195,7 @@ def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> Rep
         toolset, options.trust, is_echo, types_only=options.types_only, new_id=options.new_id
     )
     buffer = TextBuffer(options.max_call)
-    context = MarkerContext(buffer, options.trust)
+    context = MarkerContext(buffer, options.trust, is_exhaustive=is_exhaustive)
     writer = EventWriter(context.append)
     state = ParserState(
         table=table,
@@ -253,7 +253,7 @@ class ReplyMachine:
         self.buffer = state.buffer
         self.writer = state.writer
         find = None if options.trust == "strict" else partial(find_final_calls, options)
-        final_calls = FinalCalls(state.buffer, find)
+        self._final_calls = final_calls = FinalCalls(state.buffer, find)
         self._framed_messages = FramedMessageReader(state, matcher, context, final_calls)
         self._bare_message = BareMessageReader(state, matcher)
         self._reasoning = ReasoningReader(
@@ -304,8 +304,9 @@ class ReplyMachine:
         """Read what only the beginning of a reply can hold."""
         if self._options.reasoning_open and self._table.reasoning_closers:
             yield from self._reasoning.read(self._table.reasoning_closers)
-        for literal in self._table.initial_tokens:
+        for literal, message in self._table.initial_tokens.items():
             if (yield from self.buffer.read_literal(literal)):
+                self._context.begin_message(message)
                 break
         for dialect in self._table.headless_dialects:
             if (yield from self._read_framed_message(dialect, "")):
@@ -365,7 +366,10 @@ class ReplyMachine:
 
     def _is_example(self, literal: str, marker: Marker) -> Reading[bool]:
         """Return True if a marker only shows what a call looks like, and note it."""
-        reason = yield from self._context.find_example_reason(marker)
+        context = self._context
+        if context.is_end_missing_before(marker) and (yield from self._final_calls.begin_here()):
+            context.end_message_before(marker)
+        reason = yield from context.find_example_reason(marker)
         if reason:
             self.writer.add_note("example", f"{literal} {reason}; it is an example", literal)
         return bool(reason)
@@ -382,8 +386,10 @@ class ReplyMachine:
 
     def _read_call_or_message(self, literal: str, marker: Marker) -> Reading[bool]:
         """Read a call, or a message with a header, if one begins here."""
-        if marker.forms and not self._context.ends_of_message_to_user:
-            if (yield from self._matcher.match_forms(marker.forms)):
+        if forms := self._context.select_forms(marker):
+            ends_message = self._context.message_to_user is not None
+            if (yield from self._matcher.match_forms(forms, ends_message=ends_message)):
+                self._context.message_to_user = None
                 return True
             if self._matcher.reached_end and self._drop_lone_openers(literal):
                 return True
@@ -424,7 +430,7 @@ class ReplyMachine:
         if section == "reasoning":
             frame = dialect.message_frame
             assert frame is not None
-            self._context.ends_of_message_to_user = ()
+            self._context.message_to_user = None
             yield from self._reasoning.read(frame.message_ends, dialect)
         return bool(section)
 
@@ -504,8 +510,9 @@ class ReplyMachine:
             return False
         self.buffer.position += len(literal)
         self._framed_messages.boundary = self.buffer.offset
-        if literal in self._context.ends_of_message_to_user:
-            self._context.ends_of_message_to_user = ()
+        self._context.end_message(literal)
+        if marker.message_to_user:
+            self._context.begin_message(marker.message_to_user)
         is_expected = self._table.scope.has_control_token(literal)
         if is_expected and not self.writer.begins_line:
             is_expected = (yield from self.buffer.peek()) in ("", "\n", "<", "[")

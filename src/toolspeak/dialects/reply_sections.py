@@ -29,7 +29,14 @@ from .form_reader import Body, FormReader, Header, ParserState
 from .json_bodies import read_json_arguments
 from .marker_context import MarkerContext
 from .markers import MarkerSet, marker_set
-from .template import JSON_SLOTS, OTHER_TURN_OPENERS, CallForm, Dialect, MessageFrame
+from .template import (
+    JSON_SLOTS,
+    OTHER_TURN_OPENERS,
+    CallForm,
+    Dialect,
+    MessageFrame,
+    MessageToUser,
+)
 from .text_buffer import HeldTooLong, Reading, TextBuffer
 
 _MAX_HEADER_LENGTH = 300
@@ -240,7 +247,7 @@ class FramedMessageReader:
 
         With `only_calls`, the header of any other message is text.
         """
-        if self._context.ends_of_message_to_user and (yield from self._is_quoted(dialect, opener)):
+        if self._context.message_to_user and (yield from self._is_quoted(dialect, opener)):
             return ""
         buffer, frame = self._buffer, dialect.message_frame
         assert frame is not None
@@ -263,7 +270,7 @@ class FramedMessageReader:
         if not is_complete or only_calls or (is_unknown and not opener and is_unexpected):
             return self._give_back()
         is_to_tool = recipient is not None and recipient[1] not in _PEOPLE
-        self._context.ends_of_message_to_user = () if is_to_tool else frame.message_ends
+        self._context.begin_message(None if is_to_tool else MessageToUser(frame.message_ends))
         buffer.release()
         self._matcher.write_if_read_too_often()
         if not at_boundary or (recipient and recipient[1] not in _PEOPLE):

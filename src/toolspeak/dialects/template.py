@@ -257,6 +257,20 @@ class MessageFrame(Struct, frozen=True):
     """
 
 
+class MessageToUser(Struct, frozen=True, eq=False):
+    """A message that is addressed to the user, in which calls are examples."""
+
+    closers: tuple[str, ...]
+    """The markers that end it."""
+    dialect: Dialect | None = None
+    """The dialect whose calls may end it, if nothing else does."""
+
+    def select_own_forms(self, forms: tuple[CallForm, ...]) -> tuple[CallForm, ...]:
+        """Return the forms that are of the message's dialect."""
+        own = self.dialect
+        return tuple(form for form in forms if own and form.dialect.name == own.name)
+
+
 class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """One text format in which models write tool calls."""
 
@@ -271,6 +285,11 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """A closer that ends the model's turn: calls after it are made up."""
     answer_openers: tuple[str, ...] = ()
     """Literals that begin the final answer: nothing after them is a call."""
+    answer_spans: tuple[tuple[str, str], ...] = ()
+    """Control tokens that begin and end a message to the user, in which calls are examples.
+
+    The end is "" if only a call ends the message.
+    """
     separator: str | None = None
     """The text between two calls; by default a line break, or nothing in a wrapper."""
     parameter_template: str = ""
@@ -322,6 +341,12 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     model_fragments: tuple[str, ...] = ()
     """Fragments of the ids of models that use this dialect."""
     description: str = ""
+
+    @cached_property
+    def message_to_user(self) -> MessageToUser:
+        """The message to the user that one of `answer_spans` begins."""
+        closers = dict.fromkeys(closer for _, closer in self.answer_spans if closer)
+        return MessageToUser(tuple(closers), self)
 
     @property
     def joiner(self) -> str:

@@ -202,7 +202,8 @@ class Database(Entries):
     def _recover(self, error: Exception) -> None:
         """After an error, roll back or reconnect; move a damaged file away."""
         code = _error_code(error)
-        if code in _REACHABLE and self._connection is not None:
+        # A connection to a read-only file stays read-only, even if the file does not.
+        if code == sqlite3.SQLITE_FULL and self._connection is not None:
             self._new_bytes = 0
             with contextlib.suppress(sqlite3.Error):
                 if self._connection.in_transaction:

@@ -24,6 +24,10 @@ _COMMAND3 = Dialect(
     json_keys=JsonKeys("tool_name", "parameters", "tool_call_id"),
     reasoning_tags=(("<|START_THINKING|>", "<|END_THINKING|>"),),
     control_tokens=_COHERE_TURN,
+    answer_spans=(
+        ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+        ("<|START_TEXT|>", "<|END_TEXT|>"),
+    ),
     result_template=(
         '{"tool_call_id": $id_json, "results": {"0": $content_json}, "is_error": $error}'
     ),

@@ -45,6 +45,7 @@ DIALECTS = (
         ),
         extra_closers=LLAMA_END_TOKENS,
         control_tokens=(">>>all\n",),
+        answer_spans=((">>>all\n", ""),),
         initial_tokens=("all\n",),
         reserved_names=("all",),
         result_template="$content",
@@ -63,6 +64,10 @@ DIALECTS = (
         control_tokens=(
             "<|from|>assistant\n<|recipient|>all\n<|content|>",
             "<|recipient|>all\n<|content|>",
+        ),
+        answer_spans=(
+            ("<|from|>assistant\n<|recipient|>all\n<|content|>", ""),
+            ("<|recipient|>all\n<|content|>", ""),
         ),
         result_template="<|from|>$name\n<|recipient|>all\n<|content|>$content",
         model_fragments=("functionary-7b-v2", "functionary-small-v2", "functionary-medium-v2"),
@@ -162,7 +167,17 @@ DIALECTS = (
         ),
         wrapper_template="<|begin|>assistant<|tool_calls|>$calls<|calls|>",
         reasoning_tags=(*THINK_TAGS, ("<|think|>", "<|end|>")),
-        control_tokens=("<|begin|>assistant", "<|content|>", "<|end|>", "<|calls|>"),
+        control_tokens=(
+            "<|begin|>assistant",
+            "<|begin|>assistant<|content|>",
+            "<|content|>",
+            "<|end|>",
+            "<|calls|>",
+        ),
+        answer_spans=(
+            ("<|begin|>assistant<|content|>", "<|end|>"),
+            ("<|content|>", "<|end|>"),
+        ),
         result_template="<|tool_response:begin|>$id<|tool_response:name|>$name"
         "<|tool_response:result|>$content<|tool_response:end|>",
         results_template="<|begin|>tool<|tool_response|>$results",
@@ -225,6 +240,7 @@ FRAMED_DIALECTS = (
             "<|audio_end|>",
             "<|end_message|>",
         ),
+        answer_spans=(("<|content_text|>", "<|end_message|>"),),
         result_template="<|message_tool|>$content<|end_message|>",
         model_fragments=("inkling",),
         description="Inkling",

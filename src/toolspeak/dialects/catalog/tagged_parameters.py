@@ -202,6 +202,10 @@ DIALECTS = (
             for name in ("response", "message")
             for space in ("", " ")
         ),
+        answer_spans=tuple(
+            (f"<|open|>{space}response{space}<|sep|>", f"<|close|>{space}response{space}<|sep|>")
+            for space in ("", " ")
+        ),
         trailing_tokens=("<|open|>", "<|close|>"),
         result_template=(
             '<|open|>result tool="$name" index="$number"<|sep|>$content<|close|>result<|sep|>'

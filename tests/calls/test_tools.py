@@ -9,6 +9,8 @@ import pytest
 from bench.injection import TRUSTS
 
 from toolspeak import Tool, as_tools, extract
+from toolspeak.calls.drafts import CallDraft
+from toolspeak.calls.resolution import CallResolver
 from toolspeak.calls.tools import Toolset
 from toolspeak.types import Trust
 
@@ -124,10 +126,18 @@ def test_extract_call_of_other_namespace_is_rejected(name: str, trust: Trust) ->
     assert [one.code for one in reply.notes if "tool" in one.code] == ["unknown-tool"]
 
 
-def test_similar_names_are_searched_for_a_limited_number_of_names() -> None:
+def test_similar_names_are_searched_for_a_limited_number_of_names_per_reply() -> None:
     toolset = Toolset([Tool(name=f"read_{word}") for word in ("alpha", "beta", "gamma", "delta")])
-    assert toolset.suggest_names("read_deltas")[0] == "read_delta"
-    for number in range(1000):
-        toolset.suggest_names(f"read_gamma_{number}")
-    assert toolset.suggest_names("read_deltas")[0] == "read_delta"
-    assert toolset.suggest_names("read_delt") == ["read_alpha", "read_beta", "read_gamma"]
+
+    def describe(resolver: CallResolver, name: str) -> str:
+        rejection = resolver.check(CallDraft(name, {})).rejection
+        assert rejection
+        return rejection.problem
+
+    resolver = CallResolver(toolset)
+    assert "include read_delta" in describe(resolver, "read_deltas")
+    for number in range(100):
+        describe(resolver, f"read_gamma_{number}")
+    assert "include read_delta" in describe(resolver, "read_deltas")
+    assert "include read_alpha, read_beta, read_gamma" in describe(resolver, "read_delt")
+    assert "include read_delta" in describe(CallResolver(toolset), "read_delt")

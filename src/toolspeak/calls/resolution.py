@@ -43,6 +43,8 @@ CallKey = tuple[str, str]
 MAX_QUOTE = 400
 """How many characters of the reply a note or a rejection quotes."""
 _MAX_VIOLATIONS = 3
+_MAX_COMPARED_NAMES = 16
+"""How many unknown names of a reply are compared with the declared ones, which is slow."""
 
 
 class CheckedDraft(Struct, frozen=True):
@@ -85,6 +87,8 @@ class CallResolver:
         self.ids = CallIds(new_id)
         self._trust: Trust = trust
         self._is_echo = is_echo
+        self._similar_names: dict[str, list[str]] = {}
+        """The declared names that are similar to unknown ones."""
 
     def accepts_any(self, *, declared_only: bool = False) -> bool:
         """Return True if tools may be called that are not declared."""
@@ -181,8 +185,11 @@ class CallResolver:
     def _describe_unknown(self, name: str) -> str:
         if not self.tools.names:
             return f"there is no tool named {name!r}"
-        similar = ", ".join(self.tools.suggest_names(name))
-        return f"there is no tool named {name!r}; available tools include {similar}"
+        similar = self._similar_names.get(name)
+        if similar is None and len(self._similar_names) < _MAX_COMPARED_NAMES:
+            similar = self._similar_names[name] = self.tools.suggest_names(name)
+        shown = ", ".join(similar or self.tools.names[:3])
+        return f"there is no tool named {name!r}; available tools include {shown}"
 
     def _match_schema(self, checked: CheckedDraft, source: str, types_only: bool) -> CheckedDraft:
         """Coerce the arguments to the tool's schema, or reject the call."""

@@ -174,8 +174,6 @@ NAME_PREFIXES = (
 _PREFIX = re.compile("|".join(map(re.escape, NAME_PREFIXES)))
 _SEPARATOR = re.compile(r"[.\-/:\s]+")
 _NO_SCHEMA: dict[str, Any] = {}
-_MAX_COMPARED_NAMES = 16
-"""The number of unknown names in one reply for which similar ones are searched."""
 
 
 class Toolset:
@@ -185,7 +183,6 @@ class Toolset:
         self.tools = {tool.name: tool for tool in tools or ()}
         self.declared = None if tools is None else self.tools
         self.names = tuple(self.tools)
-        self._suggestions: dict[str, list[str]] = {}
 
     def resolve_name(self, name: str) -> str | None:
         """Return the declared name that `name` refers to, or None.
@@ -237,13 +234,8 @@ class Toolset:
         ]
 
     def suggest_names(self, name: str) -> list[str]:
-        """Return the most similar declared names, or the first ones if none is similar.
-
-        Only some names are compared: that is slow, and a reply may have any number of them.
-        """
-        if name not in self._suggestions and len(self._suggestions) < _MAX_COMPARED_NAMES:
-            self._suggestions[name] = difflib.get_close_matches(name, self.names, 3, 0.5)
-        return self._suggestions.get(name) or list(self.names[:3])
+        """Return the most similar declared names, or the first ones if none is similar."""
+        return difflib.get_close_matches(name, self.names, 3, 0.5) or list(self.names[:3])
 
     @cached_property
     def _names_by_key(self) -> dict[str, list[str]]:

@@ -8,6 +8,9 @@ STAMP := $(VENV)/.installed
 LOCK := requirements
 INSTALL := install --quiet --disable-pip-version-check --no-deps --require-hashes
 
+# Tests start many Python processes. Without cached bytecode, each would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test test-fast check lint format docs bench fuzz sbom lock clients clean
 
 run: $(STAMP)

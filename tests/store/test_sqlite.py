@@ -173,6 +173,7 @@ def test_expired_entries_are_removed_from_the_file(path: Path) -> None:
     database.close()
 
 
+@pytest.mark.usefixtures("long_timeout")
 def test_log_stays_small_when_large_values_are_written_at_once(path: Path) -> None:
     async def test(store: Store) -> None:
         value = bytes(4 * 2**20)

@@ -150,7 +150,7 @@ LIMITS = StoreLimits(value_bytes=16 * 2**20)
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=REDIS_MARKS)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path, long_timeout: None) -> Store:
     return open_store(make_setting(request, tmp_path), LIMITS)
 
 

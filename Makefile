@@ -19,9 +19,10 @@ run: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest
 
-# Without browsers, other processes, Redis and the longest tables.
+# Without browsers, other processes, Redis and the longest tables. These tests seldom wait, so that
+# more workers than cores would only collect them once more.
 test-fast: $(STAMP)
-	$(BIN)/pytest -m "not browser and not process and not redis and not slow"
+	$(BIN)/pytest -n logical -m "not browser and not process and not redis and not slow"
 
 check: lint test
 

@@ -94,9 +94,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(marker)
 
 
-def pytest_xdist_auto_num_workers() -> int | None:
-    """Start two workers for each core: many tests wait for other processes or for timeouts."""
-    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Start two workers for each core: many tests wait for other processes or for timeouts.
+
+    With `-n logical`, there is one for each core, as without this hook.
+    """
+    is_auto = config.option.numprocesses == "auto"
+    if not is_auto or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     return 2 * (os.cpu_count() or 1)
 

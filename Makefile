@@ -8,6 +8,9 @@ STAMP := $(VENV)/.installed
 LOCK := requirements
 INSTALL := install --quiet --disable-pip-version-check --no-deps --require-hashes
 
+# Tests start many Python processes. Without cached bytecode, each would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test test-fast check lint format docs bench fuzz sbom lock clients clean
 
 run: $(STAMP)
@@ -16,9 +19,10 @@ run: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest
 
-# Without browsers, other processes, Redis and the longest tables.
+# Without browsers, other processes, Redis and the longest tables. These tests seldom wait, so that
+# more workers than cores would only collect them once more.
 test-fast: $(STAMP)
-	$(BIN)/pytest -m "not browser and not process and not redis and not slow"
+	$(BIN)/pytest -n logical -m "not browser and not process and not redis and not slow"
 
 check: lint test
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -89,6 +90,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, prefixes in MARKERS.items():
             if name.startswith(prefixes):
                 item.add_marker(marker)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Start two workers for each core: many tests wait for other processes or for timeouts.
+
+    With `-n logical`, there is one for each core, as without this hook.
+    """
+    is_auto = config.option.numprocesses == "auto"
+    if not is_auto or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return 2 * (os.cpu_count() or 1)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from visiting the thousands of collected tests again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

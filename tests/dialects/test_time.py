@@ -31,11 +31,10 @@ UNITS = sorted({*filter(None, REPEATED), *MARKERS})
 @pytest.fixture(autouse=True)
 def pause_garbage_collection() -> Iterator[None]:
     """Keep collections of the whole process out of the measurements."""
-    gc.freeze()
+    gc.collect()
     gc.disable()
     yield
     gc.enable()
-    gc.unfreeze()
 
 
 def measure_seconds(text: str, dialect: str, trust: Trust, size: int) -> float:

@@ -50,6 +50,12 @@ def model() -> Iterator[ScriptedServer]:
         yield server
 
 
+@pytest.fixture
+def short_linger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close refused connections soon, in tests whose clients have sent everything by then."""
+    monkeypatch.setattr(server_protocol, "_LINGER", 0.2)
+
+
 @pytest.fixture(scope="module")
 def gateway(model: ScriptedServer) -> Iterator[RunningGateway]:
     config = structs.replace(make_config(model.url), limits=Limits(body_bytes=200_000))
@@ -436,6 +442,7 @@ def test_body_in_chunks_is_served(gateway: RunningGateway) -> None:
         assert (response.status, get_text(body)) == (200, TEXT)
 
 
+@pytest.mark.usefixtures("short_linger")
 def test_body_of_invalid_chunks_is_refused(gateway: RunningGateway) -> None:
     with connect(gateway.url) as connection:
         connection.sendall(encode_request(b"", "Transfer-Encoding: chunked") + b"zz\r\nno size")
@@ -521,6 +528,7 @@ def test_client_that_expects_continue_gets_it(gateway: RunningGateway) -> None:
         assert read_response(connection, "GET")[0].status == 200
 
 
+@pytest.mark.usefixtures("short_linger")
 @pytest.mark.parametrize("content_type", ["text/plain", "application/json"])
 def test_client_that_is_refused_continue_is_disconnected(
     gateway: RunningGateway, content_type: str
@@ -569,6 +577,7 @@ def test_body_that_does_not_wait_for_continue_is_served(
 # Invalid requests.
 
 
+@pytest.mark.usefixtures("short_linger")
 @pytest.mark.parametrize(
     "data",
     [

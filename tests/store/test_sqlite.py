@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.test_store import Clock, run, run_every_operation
+from tests.store.test_store import Clock, extend_timeout, run, run_every_operation
 from toolspeak.config.settings import StoreLimits
 from toolspeak.errors import UsageError
 from toolspeak.store.base import Store, open_store
@@ -173,7 +173,11 @@ def test_expired_entries_are_removed_from_the_file(path: Path) -> None:
     database.close()
 
 
-def test_log_stays_small_when_large_values_are_written_at_once(path: Path) -> None:
+def test_log_stays_small_when_large_values_are_written_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extend_timeout(monkeypatch)
+
     async def test(store: Store) -> None:
         value = bytes(4 * 2**20)
         await asyncio.gather(*(store.put(f"{number}", value, 60) for number in range(12)))

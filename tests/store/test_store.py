@@ -25,6 +25,7 @@ from toolspeak.config.settings import StoreLimits
 from toolspeak.errors import UsageError
 from toolspeak.store.base import MemoryStore, Store, open_store
 from toolspeak.store.entries import ENTRY_BYTES, PART_BYTES, finite_amounts
+from toolspeak.store.external import ExternalStore
 from toolspeak.store.sqlite import SqliteStore
 
 BINARY = shutil.which("redis-server")
@@ -150,7 +151,8 @@ LIMITS = StoreLimits(value_bytes=16 * 2**20)
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=REDIS_MARKS)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    extend_timeout(monkeypatch)
     return open_store(make_setting(request, tmp_path), LIMITS)
 
 
@@ -161,6 +163,11 @@ def make_setting(request: pytest.FixtureRequest, folder: Path) -> str:
         asyncio.run(flush(url))
         return url
     return "memory" if request.param == "memory" else f"sqlite:{folder / 'store.db'}"
+
+
+def extend_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let operations succeed on a busy machine, too."""
+    monkeypatch.setattr(ExternalStore, "timeout", 60.0)
 
 
 # Operations in all stores.

@@ -30,6 +30,7 @@ class ExternalStore(Store):
 
     errors: tuple[type[Exception], ...] = (OSError,)
     """Exceptions of operations that fail."""
+    timeout = TIMEOUT
 
     def __init__(
         self, limits: StoreLimits = DEFAULT_LIMITS, now: Callable[[], float] = time.monotonic
@@ -68,7 +69,7 @@ class ExternalStore(Store):
     async def _attempt(self, name: str, *arguments: Any) -> Any:
         kind = "reads" if name in _READS else "writes"
         try:
-            async with asyncio.timeout(TIMEOUT):
+            async with asyncio.timeout(self.timeout):
                 result = await self._execute(name, *arguments)
         except self.errors as error:
             self._note_failure(kind, error)
@@ -83,7 +84,7 @@ class ExternalStore(Store):
         if now < self._retry_at:
             return False
         # Other operations do not wait for this attempt.
-        self._retry_at = now + TIMEOUT
+        self._retry_at = now + self.timeout
         return True
 
     def _note_failure(self, kind: str, error: Exception) -> None:

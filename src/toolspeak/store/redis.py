@@ -15,7 +15,7 @@ from ..config.settings import StoreLimits
 from ..errors import UsageError
 from .base import DEFAULT_LIMITS
 from .entries import BATCH_SECONDS, finite_amounts
-from .external import TIMEOUT, ExternalStore
+from .external import ExternalStore
 
 PREFIX = "toolspeak:"
 _CONNECTIONS = 32
@@ -124,7 +124,7 @@ class RedisStore(ExternalStore):
         """Describe an error without credentials: servers repeat unknown commands in their errors,
         and `AUTH` may be one of them."""
         if isinstance(error, TimeoutError):
-            return f"no response from Redis within {TIMEOUT:g} s"
+            return f"no response from Redis within {self.timeout:g} s"
         text = str(error).partition(", with args beginning with")[0] or type(error).__name__
         for secret in ("password", "username"):
             text = text.replace(self._pool.connection_kwargs.get(secret) or "\0", "***")

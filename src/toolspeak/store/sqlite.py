@@ -269,7 +269,7 @@ class SqliteStore(ExternalStore):
 
     def _describe_error(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
-            return f"no response from SQLite within {TIMEOUT:g} s"
+            return f"no response from SQLite within {self.timeout:g} s"
         return str(error) or type(error).__name__
 
     # In the thread.

@@ -144,7 +144,7 @@ class Application:
         self.targets.append(request.target)
         self.active_requests += 1
         try:
-            await self._serve(request, Response(send, scope, request.stop_watching))
+            await self._serve(request, Response(send, request.stop_watching))
         except ClientDisconnected:
             pass
         finally:
@@ -726,7 +726,7 @@ def test_response_header_with_line_break_is_rejected(value: str) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    response = Response(send, {})
+    response = Response(send)
     response.headers["x-odd"] = value
     with pytest.raises(ValueError, match="line break"):
         asyncio.run(response.send_whole(200, b""))

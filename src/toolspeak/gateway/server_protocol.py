@@ -24,7 +24,6 @@ from ..types import Failure
 from ..upstream.timers import Alarm
 from ..wires import get_wire
 from ..wires.framing import encode_json
-from .http import SENT_AT
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -37,10 +36,10 @@ _LINGER = 2.0
 """Seconds that a connection stays open after an error, so that the client can read it: closing it
 while data arrives would reset it."""
 _PROBE_INTERVALS = (0.2, 1.0, 5.0)
-"""Seconds between the probes of a half-closed connection whose response has not begun."""
-_MAX_SILENCE = 3.0
-"""Seconds without a chunk after which a half-closed connection is considered closed."""
+"""Seconds between the probes of a half-closed connection."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LEADING_ZERO = b"0"
+"""The beginning of the next chunk's size."""
 _UPGRADE_HEADERS = frozenset({b"upgrade", b"connection", b"http2-settings"})
 _INVALID_REQUEST = "the request is not valid HTTP"
 _IS_PROXY_REQUEST = "this server is not a proxy; send the request to its own URL"
@@ -58,7 +57,6 @@ class GatewayProtocol(HttpToolsProtocol):
         self._reading_alarm = Alarm(self._check_reading)
         self._probe_alarm = Alarm(self._probe)
         self._probe_intervals: Iterator[float] = iter(())
-        self._half_closed_at = 0.0
         self._unsent = 0
         """Bytes that the client had not read when that was last checked."""
         self._head_size = 0
@@ -85,16 +83,14 @@ class GatewayProtocol(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep a half-closed connection until the response is sent.
 
-        A client that has closed the whole connection looks the same until something is sent to it.
-        Before a response begins, interim responses are sent to find out. A stream cannot contain
-        any, so a stream that stays silent is ended.
+        A client that has closed the whole connection looks the same until something is sent to it,
+        which makes its machine reset the connection. So a few bytes without a meaning are sent.
         """
         cycle = self._open_cycle
         if cycle is None or cycle.more_body:
             return False
         cycle.keep_alive = False
         self._probe_intervals = iter(_PROBE_INTERVALS)
-        self._half_closed_at = perf_counter()
         self._probe()
         return True
 
@@ -102,13 +98,12 @@ class GatewayProtocol(HttpToolsProtocol):
         cycle = self._running
         if cycle is None or cycle.response_complete or self.transport.is_closing():
             return
-        if cycle.response_started:
-            sent_at = max(self._half_closed_at, cycle.scope.get(SENT_AT, 0.0))
-            if perf_counter() - sent_at > _MAX_SILENCE:
-                self.transport.abort()
-        elif cycle.scope["http_version"] == "1.1":
+        if cycle.scope["http_version"] == "1.1" and not cycle.response_started:
             self.transport.write(_CONTINUE)
-        self._set_alarm(self._probe_alarm, next(self._probe_intervals, _MAX_SILENCE))
+        elif cycle.chunked_encoding:
+            self.transport.write(_LEADING_ZERO)
+        if interval := next(self._probe_intervals, None):
+            self._set_alarm(self._probe_alarm, interval)
 
     def _expect_request(self) -> None:
         self._set_alarm(self._request_alarm, REQUEST_TIMEOUT)

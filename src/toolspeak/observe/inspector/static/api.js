@@ -2,7 +2,9 @@
 
 import { parseExact } from "./json_view.js";
 
-const ROOT = "/inspector/api/";
+/** The gateway's address, with the path at which it is mounted. */
+export const GATEWAY = new URL("..", import.meta.url).href;
+const ROOT = `${GATEWAY}inspector/api/`;
 const TOKEN = "toolspeak.token";
 /** Without even a ping for this long, the connection counts as lost. */
 const SILENCE_MS = 40_000;
@@ -176,12 +178,13 @@ export function followLive(onMessage, onConnection) {
   async function forever() {
     for (;;) {
       try {
+        // The gateway may end the stream at any time.
         await follow();
       } catch (problem) {
         // The token form or the message about the disabled inspector is shown instead.
         if (problem instanceof ApiError && [401, 403].includes(problem.status)) return;
+        onConnection(false);
       }
-      onConnection(false);
       wait = Math.min(MAX_RETRY_MS, Math.max(400, wait * 2));
       await Promise.race([
         new Promise((resolve) => setTimeout(resolve, wait * (0.8 + 0.4 * Math.random()))),

@@ -100,8 +100,9 @@ class GatewayApplication:
         if opened is None or opened.loop is not loop:
             config = self._config
             if server := scope.get("server"):
-                # Discovery must not ask the server that this request has come through.
-                settings = structs.replace(config.server, port=server[1] or 0)
+                # Discovery must not ask the server that this request has come through. Some
+                # servers give its port as a string.
+                settings = structs.replace(config.server, port=int(server[1] or 0))
                 config = structs.replace(config, server=settings)
             self._opened = opened = _OpenedGateway(config, loop)
         return opened

@@ -52,6 +52,8 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        # The gateway logs requests itself, without their queries, which may contain keys.
+        self.access_log = False
         self._ticker = self.app.ticker
         self._request_alarm = Alarm(self._close)
         self._reading_alarm = Alarm(self._check_reading)

@@ -157,6 +157,7 @@ export function followLive(onMessage, onConnection) {
 
   async function follow() {
     const abort = new AbortController();
+    let hasBegun = false;
     let silence = setTimeout(() => abort.abort(), SILENCE_MS);
     try {
       const reply = await request(`live?after=${after}`, { signal: abort.signal });
@@ -164,12 +165,15 @@ export function followLive(onMessage, onConnection) {
         clearTimeout(silence);
         silence = setTimeout(() => abort.abort(), SILENCE_MS);
         wait = 0;
+        hasBegun = true;
         onConnection(true);
         if (!text.trim()) continue;
         const message = parseExact(text);
         after = message.next ?? after;
         onMessage(message);
       }
+      // Streams end from time to time; but one that is empty is from a gateway that stops.
+      if (!hasBegun) throw new ApiError(0, "The gateway stops.");
     } finally {
       clearTimeout(silence);
     }
@@ -178,7 +182,6 @@ export function followLive(onMessage, onConnection) {
   async function forever() {
     for (;;) {
       try {
-        // The gateway may end the stream at any time.
         await follow();
       } catch (problem) {
         // The token form or the message about the disabled inspector is shown instead.

@@ -1,6 +1,6 @@
 """The gateway as an ASGI application, for other servers, and for applications that mount it.
 
-    gateway = create_app("toolspeak.toml")
+    gateway = create_app()
     app = FastAPI(lifespan=gateway.lifespan)
     app.mount("/llm", gateway)
 

@@ -24,7 +24,7 @@ class MeasuredApplication:
 
     def __init__(self) -> None:
         self.ticker = Ticker()
-        self.facts: dict[str, Any] = {"sent": 0, "disconnected": [], "paths": []}
+        self.facts: dict[str, Any] = {"sent": 0, "body": 0, "disconnected": [], "paths": []}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -55,8 +55,13 @@ class MeasuredApplication:
         elif path in ("/hang", "/hang-stream"):
             await self._hang(path, receive, send)
         else:
-            while (message := await receive()).get("more_body"):
-                pass
+            size = 0
+            while True:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if not message.get("more_body"):
+                    break
+            self.facts["body"] = size
             if message["type"] == "http.request":
                 await _send_whole(send, b"x" * 1000)
 

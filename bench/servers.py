@@ -331,7 +331,7 @@ def measure_half_close(server: MeasuredServer) -> str:
 
 def measure_upgrade(server: MeasuredServer) -> str:
     """Return the statuses for a POST that offers HTTP/2, and for a request for a WebSocket."""
-    statuses: list[str] = []
+    results: list[str] = []
     socket_headers = ("Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
     for data in (
         b"POST /whole HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\n"
@@ -341,11 +341,12 @@ def measure_upgrade(server: MeasuredServer) -> str:
         with server.connect() as connection:
             connection.settimeout(3)
             connection.sendall(data)
+            status = "no response"
             with suppress(OSError):
-                statuses.append(connection.recv(100)[9:12].decode() or "closed")
-                continue
-            statuses.append("no response")
-    return ", ".join(statuses)
+                status = connection.recv(100)[9:12].decode() or "closed"
+        is_lost = data.startswith(b"POST") and not server.facts["body"]
+        results.append(f"{status} without its body" if is_lost else status)
+    return ", ".join(results)
 
 
 def measure_stop(server: MeasuredServer) -> str:

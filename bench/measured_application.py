@@ -15,7 +15,7 @@ from toolspeak.upstream.timers import Ticker
 
 LIMIT = 3
 """Seconds for slow clients, where a server has such a limit."""
-CHUNKS = 1000
+CHUNKS = 5000
 """Chunks of the path /stream."""
 
 

@@ -41,7 +41,7 @@ from bench.measured_application import CHUNKS, LIMIT
 
 _WATCH = 10.0
 """Seconds after which something that has not happened counts as never."""
-_CLIENTS, _REQUESTS = 16, 250
+_CLIENTS, _REQUESTS = 16, 2000
 _MANY = 200
 _SERVERS = {
     "own": ("-m", "bench.measured_application"),
@@ -214,14 +214,16 @@ def measure_many_connections(server: MeasuredServer) -> str:
 def measure_slow_head(server: MeasuredServer) -> str:
     with server.connect() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: loc")
-        return "closed after " + _format_seconds(_seconds_until_closed(connection))
+        seconds = _seconds_until_closed(connection)
+        return f"open after {_WATCH:g} s" if seconds is None else f"closed after {seconds:.1f} s"
 
 
 def measure_slow_body(server: MeasuredServer) -> str:
     """The gateway itself limits the time for a body, on any server."""
     with server.connect() as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nab")
-        return "closed after " + _format_seconds(_seconds_until_closed(connection))
+        seconds = _seconds_until_closed(connection)
+        return f"open after {_WATCH:g} s" if seconds is None else f"closed after {seconds:.1f} s"
 
 
 def measure_endless_header(server: MeasuredServer) -> str:

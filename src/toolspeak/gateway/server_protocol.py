@@ -37,11 +37,11 @@ REQUEST_TIMEOUT = 120.0
 _LINGER = 2.0
 """Seconds that a connection stays open after an error, so that the client can read it: closing it
 while data arrives would reset it."""
-_PROBE_INTERVALS = (0.2, 1.0, 5.0)
+_PROBE_INTERVALS = (0.05, 0.2, 1.0, 5.0)
 """Seconds between the probes of a half-closed connection."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LEADING_ZERO = b"0"
-"""The beginning of the next chunk's size. There are at most four: curl reads up to 16 digits."""
+"""The beginning of the next chunk's size. There are at most five: curl reads up to 16 digits."""
 _UPGRADE_HEADERS = frozenset({b"upgrade", b"connection", b"http2-settings"})
 _INVALID_REQUEST = "the request is not valid HTTP"
 _IS_PROXY_REQUEST = "this server is not a proxy; send the request to its own URL"

@@ -260,13 +260,13 @@ def test_lifespan_of_a_framework_opens_and_closes_the_gateway(
     outer.mount("/llm", gateway)
     for _ in range(2):
         with TestClient(outer) as client:
-            opened = gateway._opened  # pyright: ignore[reportPrivateUsage]
-            assert opened
-            assert opened.has_started
+            session = gateway._session  # pyright: ignore[reportPrivateUsage]
+            assert session
+            assert session.has_started
             headers = {"authorization": "Bearer k"}
             response = client.post(f"/llm{CHAT}", json=CHAT_BODY, headers=headers)
             assert response.json()["choices"][0]["message"]["content"] == TEXT
-        assert gateway._opened is None  # pyright: ignore[reportPrivateUsage]
+        assert gateway._session is None  # pyright: ignore[reportPrivateUsage]
 
 
 def test_application_without_lifespan_is_opened_on_each_event_loop(model: ScriptedServer) -> None:

@@ -57,17 +57,17 @@ class GatewayApplication:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._opened: _OpenedGateway | None = None
+        self._session: _GatewaySession | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or follow the lifespan of a server."""
         if scope["type"] == "lifespan":
             await self._follow_lifespan(receive, send)
             return
-        opened = self._open(scope)
-        if not opened.has_started and not _is_public(scope):
-            await opened.wait_until_started()
-        await opened.gateway(scope, receive, send)
+        session = self._open(scope)
+        if not session.has_started and not _is_public(scope):
+            await session.wait_until_started()
+        await session.gateway(scope, receive, send)
 
     @asynccontextmanager
     async def lifespan(self, _: object = None) -> AsyncGenerator[None]:
@@ -81,9 +81,9 @@ class GatewayApplication:
 
     async def aclose(self) -> None:
         """Close all connections, and end the embedded model. A further request opens it again."""
-        opened, self._opened = self._opened, None
-        if opened and opened.loop is asyncio.get_running_loop():
-            await opened.close()
+        session, self._session = self._session, None
+        if session and session.loop is asyncio.get_running_loop():
+            await session.close()
 
     async def _follow_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -92,20 +92,20 @@ class GatewayApplication:
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def _open(self, scope: Scope) -> _OpenedGateway:
+    def _open(self, scope: Scope) -> _GatewaySession:
         """Return the gateway of the running event loop. One of another loop cannot be used or
         closed any more: that loop has ended, as between the requests of a test client."""
         loop = asyncio.get_running_loop()
-        opened = self._opened
-        if opened is None or opened.loop is not loop:
+        session = self._session
+        if session is None or session.loop is not loop:
             config = self._config
             if server := scope.get("server"):
                 # Discovery must not ask the server that this request has come through. Some
                 # servers give its port as a string.
                 settings = structs.replace(config.server, port=int(server[1] or 0))
                 config = structs.replace(config, server=settings)
-            self._opened = opened = _OpenedGateway(config, loop)
-        return opened
+            self._session = session = _GatewaySession(config, loop)
+        return session
 
 
 def _is_public(scope: Scope) -> bool:
@@ -113,7 +113,7 @@ def _is_public(scope: Scope) -> bool:
     return scope["type"] != "http" or RequestHead(scope).path in PUBLIC_PATHS
 
 
-class _OpenedGateway:
+class _GatewaySession:
     """A gateway with the models of this machine, on one event loop."""
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:

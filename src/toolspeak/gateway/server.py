@@ -87,7 +87,7 @@ class GatewayServer:
         self._gateway.start()
         self._server.on_start = on_start
         if isinstance(listener, SharedListener):
-            self._server.shared = listener
+            self._server.shared_listener = listener
             listener = listener.socket
         try:
             await self._server.serve(sockets=[listener])
@@ -108,21 +108,21 @@ class _UvicornServer(uvicorn.Server):
     """uvicorn's server, whose signals the runner handles. Workers share a listener."""
 
     on_start: Callable[[], None]
-    shared: SharedListener | None = None
+    shared_listener: SharedListener | None = None
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
         return contextlib.nullcontext()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup([] if self.shared else sockets)
-        if self.shared:
-            self.server_state.connections = self.shared.connections
-            self.shared.start(self._make_protocol)
+        await super().startup([] if self.shared_listener else sockets)
+        if self.shared_listener:
+            self.server_state.connections = self.shared_listener.connections
+            self.shared_listener.start(self._make_protocol)
         self.on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self.shared:
-            self.shared.stop()
+        if self.shared_listener:
+            self.shared_listener.stop()
         await super().shutdown(sockets)
 
     def _make_protocol(self) -> GatewayProtocol:

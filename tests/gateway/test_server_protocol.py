@@ -150,7 +150,7 @@ class Application:
         self.targets.append(request.target)
         self.active_requests += 1
         try:
-            await self._serve(request, Response(send, scope, request.stop_watching))
+            await self._serve(request, Response(send, request.stop_watching))
         except ClientDisconnected:
             pass
         finally:
@@ -735,7 +735,7 @@ def test_response_header_with_line_break_is_rejected(value: str) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    response = Response(send, {})
+    response = Response(send)
     response.headers["x-odd"] = value
     with pytest.raises(ValueError, match="line break"):
         asyncio.run(response.send_whole(200, b""))
@@ -790,6 +790,83 @@ def test_half_closed_client_gets_its_whole_reply(
             assert body.endswith(b"data: [DONE]\n\n")
         else:
             assert get_text(body) == TEXT
+
+
+def read_by_http_client(url: str, close_half: Callable[[socket], None]) -> bytes:
+    connection = HTTPConnection(urlsplit(url).netloc)
+    connection.request("GET", "/")
+    assert connection.sock
+    close_half(connection.sock)
+    data = connection.getresponse().read()
+    connection.close()
+    return data
+
+
+def read_by_httpx(url: str, close_half: Callable[[socket], None]) -> bytes:
+    with httpx.Client(trust_env=False) as client, client.stream("GET", url) as response:
+        close_half(response.extensions["network_stream"].get_extra_info("socket"))
+        return response.read()
+
+
+@pytest.mark.parametrize("read", [read_by_http_client, read_by_httpx])
+def test_half_closed_client_of_a_silent_stream_gets_all_of_it(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[str, Callable[[socket], None]], bytes]
+) -> None:
+    """Zeros in front of the size of the next chunk tell whether the client is still there."""
+    monkeypatch.setattr(server_protocol, "_PROBE_INTERVALS", (0.01, 0.01, 0.01))
+    is_half_closed = threading.Event()
+
+    async def respond(request: HttpRequest, response: Response) -> None:
+        await response.begin(200, "text/plain")
+        await response.send_chunk(b"first", 0.0)
+        while not is_half_closed.is_set():
+            await asyncio.sleep(0.01)
+        for data in (b"x" * 70_000, b"y", b""):
+            # All probes are sent in the first pause.
+            await asyncio.sleep(1.0 if data[:1] == b"x" else 0.01)
+            await response.send_chunk(data, 0.0)
+        await response.end(b"last")
+
+    def close_half(connection: socket) -> None:
+        connection.shutdown(SHUT_WR)
+        is_half_closed.set()
+
+    with run_application(respond) as running:
+        assert read(running.url, close_half) == b"first" + b"x" * 70_000 + b"ylast"
+
+
+def test_half_closed_client_of_a_stream_that_ends_gets_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_protocol, "_PROBE_INTERVALS", (0.01, 0.01, 0.01))
+
+    async def respond(request: HttpRequest, response: Response) -> None:
+        await response.begin(200, "text/plain")
+        await response.send_chunk(b"first", 0.0)
+        await asyncio.sleep(1.0)
+        await response.end()
+
+    with run_application(respond) as running, connect(running.url) as connection:
+        connection.sendall(encode_request(target="/"))
+        reader = ResponseReader(connection)
+        connection.shutdown(SHUT_WR)
+        assert reader.read_next("GET")[1] == b"first"
+
+
+def test_client_that_closes_during_a_silent_stream_ends_the_request() -> None:
+    async def respond(request: HttpRequest, response: Response) -> None:
+        await request.read_body(1000)
+        await response.begin(200, "text/plain")
+        await response.send_chunk(b"first", 0.0)
+        await asyncio.sleep(600)
+
+    with run_application(respond) as running:
+        with connect(running.url) as connection:
+            connection.sendall(encode_request(target="/"))
+            data = b""
+            while b"first" not in data:
+                data += connection.recv(1000)
+        wait_until(lambda: running.is_idle)
 
 
 def test_half_closed_client_with_pipelined_requests_gets_all_responses() -> None:

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event as Flag
 from typing import Any
@@ -43,6 +43,7 @@ from tests.gateway.gateway_process import (
     start_gateway,
     wait_until,
 )
+from tests.gateway.raw_clients import connect
 from tests.store.test_store import REDIS_MARKS, flush, open_plain_client
 from tests.store.test_store import Server as Redis
 from toolspeak import CallEnd, CallStart, Event, Finish, Request, TextDelta, ToolCall, ToolResult
@@ -494,6 +495,45 @@ def test_load_of_many_clients_is_spread(shared_gateway: GatewayProcess) -> None:
         assert {response.status_code for response in responses} == {200}
     spent = [read_cpu_seconds(pid) - was for pid, was in zip(workers, before, strict=True)]
     assert min(spent) > 0.05 * sum(spent), spent
+
+
+def count_sockets(pid: int) -> int:
+    links = Path(f"/proc/{pid}/fd").iterdir()
+    with suppress(FileNotFoundError):
+        return sum(link.readlink().name.startswith("socket:") for link in links)
+    return count_sockets(pid)
+
+
+@pytest.mark.parametrize("is_burst", [True, False], ids=["at once", "one by one"])
+def test_connections_are_spread_evenly(
+    tmp_path: Path, model: ScriptedServer, is_burst: bool
+) -> None:
+    with serve(tmp_path, model, "memory") as gateway, ExitStack() as stack:
+        for _ in each_worker(gateway):
+            ask(gateway.url)
+        workers = wait_for_workers(gateway)
+        before = [count_sockets(pid) for pid in workers]
+
+        def count_new() -> list[int]:
+            return [count_sockets(pid) - was for pid, was in zip(workers, before, strict=True)]
+
+        for _ in range(200):
+            connection = stack.enter_context(connect(gateway.url))
+            if not is_burst:
+                connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert connection.recv(100)
+        # A connection of before may have been open when it was counted.
+        wait_until(lambda: sum(count_new()) >= 198)
+        assert min(count_new()) > 80, count_new()
+
+
+def test_worker_that_does_not_respond_gets_no_connections(shared_gateway: GatewayProcess) -> None:
+    for worker in each_worker(shared_gateway):
+        before = count_sockets(worker)
+        with ExitStack() as stack:
+            for _ in range(50):
+                stack.enter_context(connect(shared_gateway.url))
+            wait_until(lambda: count_sockets(worker) >= before + 49)  # noqa: B023
 
 
 # The inspector.

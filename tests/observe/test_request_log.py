@@ -371,7 +371,7 @@ def test_chunks_of_every_size_use_the_budget(size: int) -> None:
     async def stream() -> StreamCapture:
         response = UpstreamResponse(connection, endpoint, lambda _: None)
         received, capture = StreamCapture(0.0, budget), RequestCapture(0.0, budget)
-        to_client = HttpResponse(AsgiExchange("POST", "/", {}).send, {})
+        to_client = HttpResponse(AsgiExchange("POST", "/", {}).send)
         response.capture_to(received, capture)
         to_client.capture = capture
         for _ in range(200_000 // (size + 80)):
@@ -389,7 +389,7 @@ def test_chunks_of_every_size_use_the_budget(size: int) -> None:
 def test_last_chunk_to_the_client_is_counted() -> None:
     """Also if the upstream sends nothing more."""
     exchange = AsgiExchange("POST", "/", {})
-    response = HttpResponse(exchange.send, {})
+    response = HttpResponse(exchange.send)
     capture = RequestCapture(0.0, CaptureBudget(50_000))
     response.capture = capture
     asyncio.run(response.send_chunk(b"x" * 100_000, 1.0))

@@ -20,6 +20,8 @@ _HEADER_VALUE = re.compile(r"[\t -~]*")
 def is_loopback(host: str) -> bool:
     """Return True for `localhost` and for loopback addresses."""
     address = _parse_ip(host)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
     return address.is_loopback if address else normalize_host(host) == "localhost"
 
 

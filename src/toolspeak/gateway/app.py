@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from .._util import encode_json, random_id
@@ -76,7 +77,9 @@ class Gateway:
         store: Store | None = None,
         is_ready: Callable[[], bool] = lambda: True,
         ping_after: float = 15.0,
+        live_seconds: float = inf,
         token: str = "",
+        is_address_known: bool = True,
         tracing: RequestTracer | None = None,
     ) -> None:
         self._environ = os.environ if environ is None else environ
@@ -84,6 +87,8 @@ class Gateway:
         self.is_ready = is_ready
         self.ping_after = ping_after
         """Seconds without data after which a streaming client gets a ping."""
+        self.live_seconds = live_seconds
+        """How long responses that wait for the inspector's next change may last."""
         self.store = store or open_store(config.store, config.store_limits)
         self.conversations = ConversationStore(self.store)
         self.metrics = MetricRegistry()
@@ -96,6 +101,8 @@ class Gateway:
         self._tracing = tracing or _open_tracer(config)
         self._token = token
         """Opens the inspector on loopback."""
+        self._is_address_known = is_address_known
+        """False if `config.server` does not say where the server listens."""
         self.recorder: RequestRecorder | None = None
         """Captures requests for the inspector; None if the inspector is off."""
         self._is_running = False
@@ -109,7 +116,7 @@ class Gateway:
     def reload(self, config: Config) -> None:
         """Use another configuration for all further requests."""
         self.config = config
-        self.access = AccessControl(config, self._token)
+        self.access = AccessControl(config, self._token, is_address_known=self._is_address_known)
         self._catalog: Catalog | None = None
         self._configure_recorder(config)
 
@@ -166,7 +173,7 @@ class Gateway:
         """Serve one request of an ASGI server."""
         if scope["type"] == "http":
             request = HttpRequest(scope, receive, self.ticker)
-            await self.serve(request, HttpResponse(send, scope, request.stop_watching))
+            await self.serve(request, HttpResponse(send, request.stop_watching))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
 
@@ -310,6 +317,9 @@ def _failure_for(
         case UnknownModelError() | WireError():
             return problem.failure
         case asyncio.CancelledError() if request.is_disconnected:
+            if task := asyncio.current_task():
+                # The task may belong to an application that has mounted this one.
+                task.uncancel()
             raise ClientDisconnected from None
         case asyncio.CancelledError():
             # The server stops, and its grace period is over.

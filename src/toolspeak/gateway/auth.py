@@ -19,7 +19,7 @@ from ..observe.inspector.client import API_ROOT, INSPECTOR_ROOT
 from ..types import Failure, Request
 from .http import Refused, RequestHead
 
-_PUBLIC_PATHS = frozenset({"/health", "/ready"})
+PUBLIC_PATHS = frozenset({"/health", "/ready"})
 """Paths that need no key: they reveal nothing."""
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
 _CROSS_ORIGIN = frozenset({"cross-site", "same-site"})
@@ -56,22 +56,27 @@ class InspectorAccess:
         if not config.inspector.enabled:
             return "`inspector.enabled` is false"
         if not self._key:
-            return "other machines can reach this gateway, so set `server.admin_key`"
+            return "other machines may reach this gateway, so set `server.admin_key`"
         if self._key in config.server.keys:
             return "`server.admin_key` is also a client key; set a different one"
         return ""
 
 
 class AccessControl:
-    """Admits requests or rejects them."""
+    """Admits requests or rejects them.
 
-    def __init__(self, config: Config, token: str = "") -> None:
+    If it is not known where the server listens, the gateway without keys serves this machine only:
+    as on loopback, and the addresses of each connection must be loopback, too.
+    """
+
+    def __init__(self, config: Config, token: str = "", *, is_address_known: bool = True) -> None:
         server = config.server
         self._limits = config.limits
         self._keys = tuple(key.encode() for key in server.keys)
         self._hosts = {host.lower() for host in (server.host, *server.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in server.allowed_origins}
-        self._is_local = is_loopback(server.host)
+        self._checks_addresses = not is_address_known and not self._keys
+        self._is_local = is_loopback(server.host) if is_address_known else not self._keys
         # Most requests have one of a few Host headers.
         self._is_own_host_cached = lru_cache(maxsize=64)(self._is_own_host)
         self.inspector = InspectorAccess(config, token)
@@ -82,11 +87,13 @@ class AccessControl:
             message = f"the headers are longer than {self._limits.header_bytes} bytes; "
             message += "send fewer, or raise `limits.header_bytes`"
             raise Refused(Failure("too_large", message, 431))
-        if head.path in _PUBLIC_PATHS:
+        if head.path in PUBLIC_PATHS:
             return ""
         if head.repeated_header:
             message = f"the header {head.repeated_header} was sent twice; send it once"
             raise Refused(Failure("bad_request", message, 400))
+        if self._checks_addresses:
+            _check_addresses(head)
         self._check_host(head)
         if _is_inspector_page(head):
             return ""
@@ -165,6 +172,18 @@ class AccessControl:
 def accepts_html(head: RequestHead) -> bool:
     """Return True if a browser requests a page."""
     return "text/html" in head.headers.get("accept", "")
+
+
+def _check_addresses(head: RequestHead) -> None:
+    """Refuse clients on other machines, and those of which the server does not know the address."""
+    if (
+        head.client is None
+        or not is_loopback(head.client[0])
+        or (head.server and not is_loopback(head.server[0]))
+    ):
+        message = "clients on other machines need a key, and the gateway has none; "
+        message += "set `server.keys`"
+        raise Refused(Failure("forbidden", message, 403))
 
 
 def _is_inspector_page(head: RequestHead) -> bool:

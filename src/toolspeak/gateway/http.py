@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from itertools import chain
 from time import perf_counter
 from typing import Any
+from urllib.parse import quote, unquote
 
 from ..calls.json_values import is_nested_deeper
 from ..config.settings import Limits
@@ -21,8 +22,6 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-SENT_AT = "toolspeak.sent_at"
-"""The key of a scope that tells when the last chunk of the response was sent."""
 BODY_TIMEOUT = 120.0
 """Seconds that a client may take to send the body of a request."""
 _SINGLE_HEADERS = frozenset({b"host", b"origin", b"content-type", b"content-length"})
@@ -48,15 +47,15 @@ class RequestHead:
 
     def __init__(self, scope: Scope) -> None:
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
-        root: str = scope.get("root_path", "")
         path: str = scope["path"]
-        raw_path: bytes = scope.get("raw_path") or path.encode()
-        if root and path.startswith(root):
-            # The application is mounted below another one.
-            path, raw_path = path[len(root) :], raw_path[len(root.encode()) :]
+        raw_path: bytes = scope.get("raw_path") or quote(path).encode()
+        if root := scope.get("root_path"):
+            path, raw_path = _strip_root(root.rstrip("/"), path, raw_path)
         query: bytes = scope["query_string"]
+        self.http_version: str = scope.get("http_version", "1.1")
         self.method: str = scope["method"]
         self.path = path
+        """The path below the one at which the application is mounted."""
         self.query = query.decode("latin-1")
         self.target = (raw_path + b"?" + query if query else raw_path).decode("latin-1")
         """The path with the query, as they were sent."""
@@ -66,6 +65,10 @@ class RequestHead:
         self.repeated_header = _find_repeated(pairs) if len(self.headers) < len(pairs) else ""
         """A header that was sent more than once, although it may not be."""
         self.size = len(self.target) + sum(map(len, chain.from_iterable(pairs)))
+        self.client: tuple[str, int] | None = scope.get("client")
+        """The address of the client; None if the server does not know it."""
+        self.server: tuple[str, int | None] | None = scope.get("server")
+        """The address that the client has connected to."""
 
 
 class HttpRequest(RequestHead):
@@ -113,7 +116,7 @@ class HttpRequest(RequestHead):
         except asyncio.CancelledError:
             if not self._has_timed_out or task.uncancel():
                 raise
-            raise _too_slow() from None
+            raise _too_slow(self) from None
         finally:
             self._ticker.unset(late)
         # Most responses are ready before the watcher starts, and need none.
@@ -163,9 +166,8 @@ class HttpRequest(RequestHead):
 class HttpResponse:
     """The response to a request: sent whole, or begun and continued as a stream."""
 
-    def __init__(self, send: Send, scope: Scope, on_end: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, send: Send, on_end: Callable[[], None] = lambda: None) -> None:
         self._send = send
-        self._scope = scope
         self._on_end = on_end
         self.headers: dict[str, str] = {}
         self.status = 0
@@ -196,7 +198,9 @@ class HttpResponse:
         if any(b"\n" in value or b"\r" in value for _, value in pairs):
             raise ValueError("a header of the response contains a line break")
         self.status, self.has_begun = status, True
-        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+        await self._send_message(
+            {"type": "http.response.start", "status": status, "headers": pairs}
+        )
 
     async def send_chunk(self, data: bytes, now: float) -> None:
         """Send more of the body; `now` is the time of it."""
@@ -205,8 +209,7 @@ class HttpResponse:
             # Small chunks are counted together with those of the upstream.
             if len(data) > LARGE_CHUNK:
                 capture.reserve_new()
-        self._scope[SENT_AT] = now
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        await self._send_message({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last of the body."""
@@ -215,7 +218,28 @@ class HttpResponse:
         self.has_ended = True
         # Servers report a disconnect after a complete response, too.
         self._on_end()
-        await self._send({"type": "http.response.body", "body": data})
+        await self._send_message({"type": "http.response.body", "body": data})
+
+    async def _send_message(self, message: Message) -> None:
+        try:
+            await self._send(message)
+        except OSError:
+            # Some servers drop what is sent after the client has disconnected; others raise this.
+            raise ClientDisconnected from None
+
+
+def _strip_root(root: str, path: str, raw_path: bytes) -> tuple[str, bytes]:
+    """Return both paths without the path at which the application is mounted.
+
+    Servers and frameworks differ in whether they leave it in either.
+    """
+    if path == root or path.startswith(f"{root}/"):
+        path = path[len(root) :] or "/"
+    for prefix in ("", root, quote(root)):
+        stripped = raw_path.removeprefix(prefix.encode()) or b"/"
+        if unquote(stripped.decode("latin-1")) == path:
+            return path, stripped
+    return path, quote(path).encode()
 
 
 def _find_repeated(pairs: Iterable[tuple[bytes, bytes]]) -> str:
@@ -224,9 +248,10 @@ def _find_repeated(pairs: Iterable[tuple[bytes, bytes]]) -> str:
     return next(repeated, b"").decode("latin-1")
 
 
-def _too_slow() -> Refused:
+def _too_slow(head: RequestHead) -> Refused:
     message = f"the request was not received within {BODY_TIMEOUT:g} s"
-    return Refused(Failure("timeout", message, 408), {"connection": "close"})
+    headers = {"connection": "close"} if head.http_version.startswith("1") else {}
+    return Refused(Failure("timeout", message, 408), headers)
 
 
 def _too_large(limit: int) -> Refused:

@@ -162,7 +162,12 @@ class InspectorRoutes:
         known: dict[str, RequestSummary] = {}
         # After a reload of the configuration, the page must authorize again.
         access = self._gateway.access
-        while self._gateway.access is access and not self._gateway.is_stopping:
+        end = sent_at + self._gateway.live_seconds
+        while (
+            self._gateway.access is access
+            and not self._gateway.is_stopping
+            and perf_counter() < end
+        ):
             summaries = await self._recorder.list_summaries(after)
             states = {one.key: _without_elapsed_time(one) for one in summaries}
             if new := [one for one in summaries if known.get(one.key) != states[one.key]]:
@@ -190,7 +195,8 @@ class InspectorRoutes:
 
     async def _get_answer(self, context: RequestContext, match: re.Match[str]) -> None:
         """Send the answer as soon as there is one, or None after the requested time."""
-        deadline = perf_counter() + min(_read_number(context, "wait"), _MAX_WAIT)
+        longest = min(_MAX_WAIT, self._gateway.live_seconds)
+        deadline = perf_counter() + min(_read_number(context, "wait"), longest)
         answer = await self._approvals.get_answer(match["id"])
         while answer is None and perf_counter() < deadline and not self._gateway.is_stopping:
             await asyncio.sleep(_POLL_INTERVAL)

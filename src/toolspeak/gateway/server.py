@@ -28,6 +28,7 @@ from ..errors import UsageError
 from ..upstream.discovery import LocalModels
 from .app import Gateway
 from .auth import InspectorAccess
+from .balancing import SharedListener
 from .server_protocol import GatewayProtocol
 
 log = logging.getLogger("toolspeak.gateway")
@@ -78,11 +79,16 @@ class GatewayServer:
         self._server.should_exit = True
 
     async def serve(
-        self, listener: socket.socket, on_start: Callable[[], None] = lambda: None
+        self,
+        listener: socket.socket | SharedListener,
+        on_start: Callable[[], None] = lambda: None,
     ) -> None:
         """Serve on a socket until `stop` is called."""
         self._gateway.start()
         self._server.on_start = on_start
+        if isinstance(listener, SharedListener):
+            self._server.shared_listener = listener
+            listener = listener.socket
         try:
             await self._server.serve(sockets=[listener])
             await self._end_tasks()
@@ -99,16 +105,30 @@ class GatewayServer:
 
 
 class _UvicornServer(uvicorn.Server):
-    """uvicorn's server, whose signals the runner handles."""
+    """uvicorn's server, whose signals the runner handles. Workers share a listener."""
 
     on_start: Callable[[], None]
+    shared_listener: SharedListener | None = None
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
         return contextlib.nullcontext()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([] if self.shared_listener else sockets)
+        if self.shared_listener:
+            self.server_state.connections = self.shared_listener.connections
+            self.shared_listener.start(self._make_protocol)
         self.on_start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.shared_listener:
+            self.shared_listener.stop()
+        await super().shutdown(sockets)
+
+    def _make_protocol(self) -> GatewayProtocol:
+        return GatewayProtocol(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
 
 class GatewayRunner(ABC):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from .._util import encode_json
 from ..types import Failure
 from ..upstream.timers import Alarm
 from ..wires import get_wire
-from .http import SENT_AT
+from .http import Message, Receive, Scope, Send
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -36,11 +37,11 @@ REQUEST_TIMEOUT = 120.0
 _LINGER = 2.0
 """Seconds that a connection stays open after an error, so that the client can read it: closing it
 while data arrives would reset it."""
-_PROBE_INTERVALS = (0.2, 1.0, 5.0)
-"""Seconds between the probes of a half-closed connection whose response has not begun."""
-_MAX_SILENCE = 3.0
-"""Seconds without a chunk after which a half-closed connection is considered closed."""
+_PROBE_INTERVALS = (0.05, 0.2, 1.0, 5.0)
+"""Seconds between the probes of a half-closed connection."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LEADING_ZERO = b"0"
+"""The beginning of the next chunk's size. There are at most five: curl reads up to 16 digits."""
 _UPGRADE_HEADERS = frozenset({b"upgrade", b"connection", b"http2-settings"})
 _INVALID_REQUEST = "the request is not valid HTTP"
 _IS_PROXY_REQUEST = "this server is not a proxy; send the request to its own URL"
@@ -60,11 +61,12 @@ class GatewayProtocol(HttpToolsProtocol):
         self._reading_alarm = Alarm(self._check_reading)
         self._probe_alarm = Alarm(self._probe)
         self._probe_intervals: Iterator[float] = iter(())
-        self._half_closed_at = 0.0
         self._unsent = 0
         """Bytes that the client had not read when that was last checked."""
         self._head_size = 0
         self._discards_input = False
+        self._lingers = False
+        """The last response is complete, but its client may still be sending the body."""
         self._running: RequestResponseCycle | None = None
         """The last request that was given to the application; others may wait for its response."""
 
@@ -87,16 +89,14 @@ class GatewayProtocol(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep a half-closed connection until the response is sent.
 
-        A client that has closed the whole connection looks the same until something is sent to it.
-        Before a response begins, interim responses are sent to find out. A stream cannot contain
-        any, so a stream that stays silent is ended.
+        A client that has closed the whole connection looks the same until something is sent to it,
+        which makes its machine reset the connection. So a few bytes without a meaning are sent.
         """
         cycle = self._open_cycle
         if cycle is None or cycle.more_body:
             return False
         cycle.keep_alive = False
         self._probe_intervals = iter(_PROBE_INTERVALS)
-        self._half_closed_at = perf_counter()
         self._probe()
         return True
 
@@ -104,13 +104,12 @@ class GatewayProtocol(HttpToolsProtocol):
         cycle = self._running
         if cycle is None or cycle.response_complete or self.transport.is_closing():
             return
-        if cycle.response_started:
-            sent_at = max(self._half_closed_at, cycle.scope.get(SENT_AT, 0.0))
-            if perf_counter() - sent_at > _MAX_SILENCE:
-                self.transport.abort()
-        elif cycle.scope["http_version"] == "1.1":
+        if cycle.scope["http_version"] == "1.1" and not cycle.response_started:
             self.transport.write(_CONTINUE)
-        self._set_alarm(self._probe_alarm, next(self._probe_intervals, _MAX_SILENCE))
+        elif cycle.chunked_encoding:
+            self.transport.write(_LEADING_ZERO)
+        if interval := next(self._probe_intervals, None):
+            self._set_alarm(self._probe_alarm, interval)
 
     def _expect_request(self) -> None:
         self._set_alarm(self._request_alarm, REQUEST_TIMEOUT)
@@ -182,11 +181,8 @@ class GatewayProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         # What comes after the body is not part of the head.
         self.headers = []
-        cycle = self.cycle
-        if cycle.scope["http_version"] != "1.1":
-            cycle.waiting_for_100_continue = False
-        if cycle.waiting_for_100_continue or not cycle.keep_alive:
-            cycle.__class__ = _ClosingCycle
+        if self.cycle.scope["http_version"] != "1.1":
+            self.cycle.waiting_for_100_continue = False
 
     def on_body(self, body: bytes) -> None:
         self._head_size = 0
@@ -194,7 +190,33 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        if cycle.waiting_for_100_continue or not cycle.keep_alive:
+            app = partial(self._serve_last, cycle)
         super()._start_asgi_task(cycle, app)
+
+    async def _serve_last(
+        self, cycle: RequestResponseCycle, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Serve a request after which the connection may have to be closed: the client has asked
+        for that, or its body is refused before it is sent, and may follow or not."""
+        is_old = scope["http_version"] != "1.1"
+
+        async def send_last(message: Message) -> None:
+            if not cycle.response_started:
+                if cycle.waiting_for_100_continue:
+                    cycle.keep_alive = False
+                if is_old:
+                    # It knows no chunks: the end of the connection is the end of the body.
+                    cycle.chunked_encoding = False
+            else:
+                if is_old:
+                    cycle.expected_content_length = len(message.get("body", b""))
+                if not message.get("more_body") and cycle.more_body and not cycle.keep_alive:
+                    # Closing the connection while the client sends the body would reset it.
+                    cycle.keep_alive = self._lingers = True
+            await send(message)
+
+        await self.app(scope, receive, send_last)
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():
@@ -203,7 +225,7 @@ class GatewayProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         cycle = self._running
         super().on_response_complete()
-        if isinstance(cycle, _ClosingCycle) and cycle.lingers:
+        if self._lingers:
             self._discards_input = True
             self._set_alarm(self._request_alarm, _LINGER)
         elif cycle and cycle.more_body:
@@ -261,27 +283,6 @@ class GatewayProtocol(HttpToolsProtocol):
             self._watch_reading()
         else:
             self.transport.abort()
-
-
-class _ClosingCycle(RequestResponseCycle):
-    """A request whose connection may have to be closed after the response: it asked for that, or
-    its body was refused before it was sent, and the server cannot know whether the body follows."""
-
-    lingers = False
-    """The client may still be sending the body: closing the connection now would reset it."""
-
-    async def send(self, message: Any) -> None:
-        if not self.response_started:
-            if self.waiting_for_100_continue:
-                self.keep_alive = False
-            if self.scope["http_version"] != "1.1":
-                # Older clients know no chunks: the end of the connection is the end of the body.
-                self.chunked_encoding = False
-        elif not message.get("more_body") and self.more_body and not self.keep_alive:
-            self.lingers = self.keep_alive = True
-        if self.response_started and self.scope["http_version"] != "1.1":
-            self.expected_content_length = len(message.get("body", b""))
-        await super().send(message)
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:

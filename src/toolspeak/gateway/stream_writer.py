@@ -96,6 +96,8 @@ class StreamWriter:
 
     def _start_pinging(self, ping: bytes, interval: float) -> None:
         self._pinging = self._ticker.loop.create_task(self._send_pings(ping, interval))
+        # The task that reads the reply is told about a disconnected client, too.
+        self._pinging.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _send_pings(self, ping: bytes, interval: float) -> None:
         while True:

@@ -2,7 +2,9 @@
 
 import { parseExact } from "./json_view.js";
 
-const ROOT = "/inspector/api/";
+/** The gateway's address, with the path at which it is mounted. */
+export const GATEWAY = new URL("..", import.meta.url).href;
+const ROOT = `${GATEWAY}inspector/api/`;
 const TOKEN = "toolspeak.token";
 /** Without even a ping for this long, the connection counts as lost. */
 const SILENCE_MS = 40_000;
@@ -155,6 +157,7 @@ export function followLive(onMessage, onConnection) {
 
   async function follow() {
     const abort = new AbortController();
+    let hasBegun = false;
     let silence = setTimeout(() => abort.abort(), SILENCE_MS);
     try {
       const reply = await request(`live?after=${after}`, { signal: abort.signal });
@@ -162,12 +165,15 @@ export function followLive(onMessage, onConnection) {
         clearTimeout(silence);
         silence = setTimeout(() => abort.abort(), SILENCE_MS);
         wait = 0;
+        hasBegun = true;
         onConnection(true);
         if (!text.trim()) continue;
         const message = parseExact(text);
         after = message.next ?? after;
         onMessage(message);
       }
+      // Streams end from time to time; but one that is empty is from a gateway that stops.
+      if (!hasBegun) throw new ApiError(0, "The gateway stops.");
     } finally {
       clearTimeout(silence);
     }
@@ -180,8 +186,8 @@ export function followLive(onMessage, onConnection) {
       } catch (problem) {
         // The token form or the message about the disabled inspector is shown instead.
         if (problem instanceof ApiError && [401, 403].includes(problem.status)) return;
+        onConnection(false);
       }
-      onConnection(false);
       wait = Math.min(MAX_RETRY_MS, Math.max(400, wait * 2));
       await Promise.race([
         new Promise((resolve) => setTimeout(resolve, wait * (0.8 + 0.4 * Math.random()))),

@@ -1,6 +1,6 @@
 // Parses a pasted model output as the user types.
 
-import { post } from "./api.js";
+import { GATEWAY, post } from "./api.js";
 import { debounce, h, oneLine, setText } from "./dom.js";
 import { joinPresent } from "./format.js";
 import { HighlightedReply } from "./parsed_reply.js";
@@ -166,7 +166,7 @@ export class PlaygroundView {
   }
 
   #address() {
-    return `${location.origin}/#/playground?s=${encodeState(this.#state())}`;
+    return `${GATEWAY}#/playground?s=${encodeState(this.#state())}`;
   }
 
   async #parse() {

@@ -1,6 +1,6 @@
 // One request: client request, model request, model reply, client response.
 
-import { get, request } from "./api.js";
+import { GATEWAY, get, request } from "./api.js";
 import { AttemptView } from "./attempt.js";
 import { h, oneLine, setChildren, setText } from "./dom.js";
 import { count, duration, moment, size, tokens } from "./format.js";
@@ -39,7 +39,7 @@ export class DetailView {
       "Download JSON",
       () => this.#download().catch((problem) => this.#fail(problem)),
     );
-    const link = copyButton("Copy link", () => `${location.origin}/#/requests/${this.#key}`);
+    const link = copyButton("Copy link", () => `${GATEWAY}#/requests/${this.#key}`);
     const step = (by, label, tip) => button(
       label,
       () => this.neighbour(this.#key, by),

@@ -1,5 +1,6 @@
 // The list of requests, with its filter and selection.
 
+import { GATEWAY } from "./api.js";
 import { debounce, h, setText } from "./dom.js";
 import { count } from "./format.js";
 import { createRow, fillRow, headerRow, VirtualList } from "./request_rows.js";
@@ -257,7 +258,7 @@ const BODY = {
 
 function renderFirstSteps() {
   const curl = [
-    `curl -s ${location.origin}/v1/chat/completions \\`,
+    `curl -s ${GATEWAY}v1/chat/completions \\`,
     "  -H 'content-type: application/json' \\",
     `  -d '${JSON.stringify(BODY)}'`,
   ].join("\n");

@@ -65,14 +65,12 @@ class CommandParser(argparse.ArgumentParser):
         self.add("file", f"{text} (default: standard input)", nargs="?", type=Path, default=STDIN)
 
     def add_model(self) -> None:
-        text = "the model's name (default: the configured default, or a local or the bundled model)"
+        text = "the model (default: the configured or a local one)"
         self.add("model", text, nargs="?", default="")
 
     def add_config(self) -> None:
         """Add the options that select the configuration and the embedded model."""
-        self.add_file(
-            "--config", "the configuration (default: toolspeak.toml, or else $TOOLSPEAK_CONFIG)"
-        )
+        self.add_file("--config", "the configuration (default: toolspeak.toml)")
         self.add_file("--gguf", "run this model file as the embedded model")
         self.add(
             "--embedded",

@@ -13,7 +13,7 @@ NOTES: dict[str, str] = {
     "invalid-arguments": "A call's arguments do not match the tool's schema and cannot be coerced.",
     "placeholder": "An argument is a placeholder (`...`, `<city>`), so the call is an example.",
     "unexpected-dialect": "Trust is strict, and a call is in a dialect that was not expected.",
-    "example": "A call is quoted in code, an example, a message to the user or the prompt.",
+    "example": "A call is only shown: in code, an example, text for the user, or a copied prompt.",
     "echoed": "A call repeats one from a tool result or a document.",
     "truncated": "The reply ends inside a call.",
     "too-long": "A call is longer than the limit.",
@@ -38,7 +38,7 @@ NOTES: dict[str, str] = {
     "late-arguments": "Arguments arrived for a call that had ended or had never started.",
     "no-model-call": "The user's message contains the whole call; the model was not called.",
     "retried": "A reply was not usable, and the model was asked again; `where` is the outcome.",
-    "prompt-truncated": "The upstream read less than was sent: its context window is too small.",
+    "prompt-truncated": "The upstream counted too few tokens: it cut the prompt to its context.",
     "dropped-text": "Text of an earlier reply had been sent, so the text of the retry was dropped.",
     "reasoning-as-text": "The reply is only reasoning, which is also given as its text.",
     # Repairs: none changes the inside of a string.
@@ -77,12 +77,12 @@ NOTES: dict[str, str] = {
     "repaired-wrapped-arguments": "All arguments were inside one argument named `arguments`.",
     "repaired-wrapped-call": "The call was itself the argument of `tool_call` or `print`.",
     # Around calls.
-    "stray-closer": "A closing tag follows a closed call: a value may have contained that tag.",
+    "stray-closer": "A closing tag is left over: a value may have contained one and ended there.",
     "after-answer": "A call follows the final answer or another role's turn; it was left as text.",
     "fabricated-result": "The model wrote a tool result itself; it was removed.",
     "control-token": "A control token of a chat template was removed from the text.",
     "unclosed-reasoning": "The reasoning was not closed; it ended at a call.",
-    "calls-in-reasoning": "Reasoning was closed but not opened; earlier calls were withdrawn.",
+    "calls-in-reasoning": "Reasoning ended that had no start: calls before its end are not made.",
     "call-from-reasoning": "The only calls were in the reasoning; lenient trust accepts them.",
     "notes-omitted": "There were too many notes; the rest was omitted.",
 }

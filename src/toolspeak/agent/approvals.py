@@ -1,8 +1,11 @@
 """Approval of calls: decided by a policy, or by asking an approver such as the user.
 
-    full          every call runs
+    full          calls run without asking
     read_only     calls of tools that write are denied, all others run
     ask           always_ask > auto_approve > "always" in this session > ask the approver
+
+Under every policy, calls of tools with the option `always_ask`, calls that receive a secret and
+echoed calls are never allowed without asking.
 
 A yes holds for one call with exactly these arguments, once, and expires. "Always" holds for the
 tool until the session ends. Without an approver, the call is denied.

@@ -65,7 +65,8 @@ class CommandParser(argparse.ArgumentParser):
         self.add("file", f"{text} (default: standard input)", nargs="?", type=Path, default=STDIN)
 
     def add_model(self) -> None:
-        self.add("model", "the model's name (default: the default model)", nargs="?", default="")
+        text = "the model (default: the configured or a local one)"
+        self.add("model", text, nargs="?", default="")
 
     def add_config(self) -> None:
         """Add the options that select the configuration and the embedded model."""

@@ -17,7 +17,7 @@ from .terminal import read_json, read_text, write_json
 
 def add_arguments(parser: CommandParser) -> None:
     parser.add_input("parse the text in this file")
-    parser.add("--dialect", "read only this dialect (default: auto, any dialect)", default="auto")
+    parser.add("--dialect", "expect this dialect (default: auto, any dialect)", default="auto")
     parser.add("--model", "try the dialects of this model first")
     parser.add_file("--tools", "check calls against the tools in this JSON file")
     parser.add_flag(
@@ -26,8 +26,8 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_choice(
         "--trust",
         ("standard", "strict", "lenient"),
-        "strict accepts only calls with markers, in the expected dialect; lenient also accepts "
-        "calls within prose",
+        "strict accepts only complete calls in the expected dialect (auto: in dialects with "
+        "markers); standard also calls in other dialects; lenient also calls within prose",
     )
     parser.add_file(
         "--context",

@@ -1,4 +1,4 @@
-"""Start Claude Code, Codex or another client that uses the gateway."""
+"""Start a client, such as Claude Code, with the gateway as its API."""
 
 from __future__ import annotations
 

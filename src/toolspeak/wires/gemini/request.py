@@ -498,8 +498,8 @@ class GeminiRequestEncoder(RequestEncoder):
                 mode = "VALIDATED" if choice.validated or names else None
                 if names and not choice.validated:
                     message = (
-                        "Gemini also validates calls against their schemas, because only some "
-                        "tools may be called."
+                        "Gemini can limit the choice of tools only in a mode that also validates "
+                        "calls against their schemas."
                     )
                     self.losses.change(message, "$.tool_choice")
         return omit_none(mode=mode, allowedFunctionNames=names or None)

@@ -26,6 +26,7 @@ The gateway, the agent and the probe all run a pipeline, each with its own way t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from msgspec import Struct, structs
@@ -352,25 +353,43 @@ class ModeEvidence(Struct, frozen=True):
     """A native model wrote its call into the text; None if it made no call."""
 
 
+Step = Callable[[], Attempt | list[Event]]
+
+
 async def run_pipeline(
-    pipeline: Pipeline, send: Callable[[Attempt], Awaitable[None]]
+    pipeline: Pipeline,
+    send: Callable[[Attempt], Awaitable[None]],
+    run_step: Callable[[Step], Awaitable[Attempt | list[Event]]] | None = None,
 ) -> list[Event]:
-    """Run a pipeline: `send` sends an attempt and feeds the reply. Return the rest of the reply."""
+    """Run a pipeline: `send` sends an attempt and feeds the reply. Return the rest of the reply.
+
+    `run_step` runs the steps between the attempts elsewhere, such as in a thread.
+    """
     steps = pipeline.run()
-    attempt = next(steps)
+    problem: UpstreamError | None = None
     while True:
-        problem: UpstreamError | None = None
         try:
-            await send(attempt)
-        except UpstreamError as error:
-            problem = error
-        try:
-            attempt = steps.throw(problem) if problem else next(steps)
-        except StopIteration as end:
-            return end.value
+            step = partial(_advance, steps, problem)
+            result = await run_step(step) if run_step else step()
         finally:
             # Break the reference cycle: its traceback refers to this frame.
-            problem = None
+            step = problem = None
+        if isinstance(result, list):
+            return result
+        try:
+            await send(result)
+        except UpstreamError as error:
+            problem = error
+
+
+def _advance(
+    steps: Attempts[list[Event]], problem: UpstreamError | None
+) -> Attempt | list[Event]:
+    """Return the next attempt, or the rest of the reply."""
+    try:
+        return steps.throw(problem) if problem else next(steps)
+    except StopIteration as end:
+        return end.value
 
 
 def _no_call_error(outcome: Outcome) -> UpstreamError:

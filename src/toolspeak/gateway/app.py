@@ -39,6 +39,7 @@ from .auth import AccessControl
 from .chat_handler import ChatHandler
 from .conversation_store import ConversationStore
 from .http import (
+    BodyBudget,
     ClientDisconnected,
     HttpRequest,
     HttpResponse,
@@ -94,11 +95,13 @@ class Gateway:
         self.ticker = Ticker()
         self.upstreams = UpstreamClient(self.ticker)
         self.services = ModelServices(self.upstreams, LearnedModes(self.store))
+        self.worker = self.services.worker
         self._tracing = tracing or _open_tracer(config)
         self._token = token
         """Opens the inspector on loopback."""
         self.recorder: RequestRecorder | None = None
         """Captures requests for the inspector; None if the inspector is off."""
+        self._bodies = BodyBudget()
         self._is_running = False
         self.is_stopping = False
         self.reload(config)
@@ -111,6 +114,7 @@ class Gateway:
         """Use another configuration for all further requests."""
         self.config = config
         self.access = AccessControl(config, self._token)
+        self._bodies.limit = config.limits.total_body_bytes
         self._catalog: Catalog | None = None
         self._configure_recorder(config)
 
@@ -144,6 +148,7 @@ class Gateway:
         if self.recorder:
             self.recorder.stop()
         self.upstreams.close()
+        self.worker.close()
         self.ticker.stop()
         if self._tracing:
             await self._tracing.close()
@@ -166,7 +171,7 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request of an ASGI server."""
         if scope["type"] == "http":
-            request = HttpRequest(scope, receive, self.ticker)
+            request = HttpRequest(scope, receive, self.ticker, self._bodies)
             await self.serve(request, HttpResponse(send, scope, request.stop_watching))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
@@ -226,6 +231,7 @@ class Gateway:
             record.status = CLIENT_CLOSED
         finally:
             request.stop_watching()
+            request.release_body()
 
     async def _dispatch(
         self,

@@ -9,6 +9,7 @@ or as a stream through `stream_writer.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,14 @@ from ..types import Note, Reply, Request
 from ..upstream.catalog import ResolvedModel
 from ..upstream.model_call import ModelCall
 from ..upstream.record import RequestRecord
+from ..upstream.worker_thread import LARGE
 from ..wires import Envelope, StreamEncoder, Wire, gemini, get_wire
 from ..wires.framing import encode_json
 from ..wires.routes import Route
 from .conversation_store import WIRE as RESPONSES
 from .conversation_store import stores_response
 from .http import HttpRequest, HttpResponse
+from .request_limits import read_json
 from .stream_writer import PINGS, StreamWriter
 
 if TYPE_CHECKING:
@@ -73,14 +76,15 @@ class ChatHandler:
     # The request.
 
     async def _decode_request(self) -> Request:
-        body = await self._http_request.read_json(self._gateway.config.limits)
-        request = self._wire.decode_request(
-            {**self._route.implied_fields, **body},
-            model=self._route.model,
-            stream=self._route.stream,
+        gateway, route, http_request = self._gateway, self._route, self._http_request
+        body = await read_json(http_request, gateway.config.limits, gateway.worker)
+        body = {**route.implied_fields, **body}
+        decode = partial(
+            self._wire.decode_request, body, model=route.model, stream=route.stream
         )
-        self._gateway.access.check_tool_count(request)
-        return request
+        if http_request.body_size > LARGE:
+            return await gateway.worker.run(decode)
+        return decode()
 
     async def _respond_to_empty_request(self, request: Request) -> None:
         """Respond to a request without messages: with some APIs, it only loads the model."""
@@ -127,6 +131,7 @@ class ChatHandler:
             keeps_deltas=stores_response(self._request),
             may_forward=not self._route.is_array,
             record=self._record,
+            size=self._http_request.body_size,
         )
 
     def _open_stream(self) -> StreamWriter:
@@ -147,7 +152,7 @@ class ChatHandler:
     async def _finish(self, rest: list[Event], stream: StreamWriter | None) -> None:
         """Send the rest of the reply, and remember what later requests need."""
         call = self._call
-        reply = call.fold(rest)
+        reply = await call.run_beside(partial(call.fold, rest))
         self._record.set_reply(reply, call.notes)
         # Before the last byte is sent: the client's next request may need it.
         await self._gateway.conversations.remember(
@@ -161,9 +166,12 @@ class ChatHandler:
             await self._http_response.send_whole(200, call.forwarded)
         else:
             self._set_headers((*reply.notes, *self._wire.find_losses(reply)))
-            body = self._wire.encode_reply(reply, self._envelope)
-            await self._http_response.send_whole(200, encode_json(body))
+            body = await call.run_beside(partial(self._encode_reply, reply))
+            await self._http_response.send_whole(200, body)
         await call.learn(reply)
+
+    def _encode_reply(self, reply: Reply) -> bytes:
+        return encode_json(self._wire.encode_reply(reply, self._envelope))
 
     def _set_headers(self, notes: Iterable[Note] = ()) -> None:
         """Add headers that describe how the request was served."""

@@ -34,6 +34,7 @@ from ..store.base import Store
 from ..types import Failure, Trust
 from ..wires.framing import encode_json
 from .http import Refused
+from .request_limits import read_json
 
 _Kind = TypeVar("_Kind")
 
@@ -217,7 +218,8 @@ class InspectorRoutes:
         await _send_json(context, parsed)
 
     async def _read_value(self, context: RequestContext, kind: type[_Kind]) -> _Kind:
-        body = await context.request.read_json(self._gateway.config.limits)
+        gateway = self._gateway
+        body = await read_json(context.request, gateway.config.limits, gateway.worker)
         try:
             return msgspec.convert(body, kind)
         except msgspec.ValidationError as problem:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ..calls.json_limits import MAX_VALUES, find_json_excess
 from ..errors import WireError
 
 _STRUCTURE = re.compile(r'["\\{}]')
@@ -238,8 +239,10 @@ class JsonArray:
                 raise WireError(f"the object has more than {MAX_FRAME} characters")
 
 
-def decode_json(data: bytes | str) -> Any:
+def decode_json(data: bytes | str, max_values: int = MAX_VALUES) -> Any:
     """Parse a body or a frame."""
+    if excess := find_json_excess(data, max_values):
+        raise WireError(f"the JSON {excess}")
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

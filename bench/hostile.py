@@ -33,9 +33,9 @@ from tests.gateway.running_gateway import run_gateway
 
 def run_gateway_process(pipe: Connection, url: str, mode: str) -> None:
     """Run a gateway; send its URL, and after each line that arrives its longest pause."""
-    from toolspeak.gateway.server import tune_garbage_collector
+    from toolspeak.gateway.server import tune_process
 
-    tune_garbage_collector()
+    tune_process()
     with run_gateway(make_hostile_config(url, mode)) as gateway:
         monitor = PauseMonitor(gateway.loop)
         pipe.send(gateway.url)

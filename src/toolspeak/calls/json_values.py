@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from .json_limits import MAX_VALUES, find_json_excess
 from .lenient_json import (
     MAX_DEPTH,
     QUOTE,
@@ -72,6 +73,8 @@ def parse_json(
     strings with unescaped quotes inside; `allow_escaped_quotes` reads text in which every quote is
     escaped, and is for text that is not itself inside a string. Raises `LenientJsonError`.
     """
+    if excess := find_json_excess(text, MAX_VALUES):
+        raise LenientJsonError(f"the JSON {excess}", 0)
     value = _parse_flat_object(text)
     if value is not None:
         return value, ()

@@ -28,6 +28,7 @@ from ..store.base import MemoryStore, Store, open_store
 from ..types import Failure
 from ..upstream.catalog import Catalog, DiscoveredServer, UnknownModelError
 from ..upstream.client import UpstreamClient
+from ..upstream.file_handles import FileHandles
 from ..upstream.learned_modes import LearnedModes
 from ..upstream.model_call import ModelServices
 from ..upstream.record import CLIENT_CLOSED, RequestRecord
@@ -102,6 +103,7 @@ class Gateway:
         self.recorder: RequestRecorder | None = None
         """Captures requests for the inspector; None if the inspector is off."""
         self._bodies = BodyBudget()
+        self._file_handles = FileHandles(self._count_missing_handles)
         self._is_running = False
         self.is_stopping = False
         self.reload(config)
@@ -260,6 +262,15 @@ class Gateway:
             message = f"the gateway is serving {limit} requests already; try again later, or "
             message += "raise `limits.concurrent_requests`"
             raise Refused(Failure("overloaded", message, 503), {"retry-after": "1"})
+        if self._file_handles.are_scarce():
+            message = "the gateway has too few file handles left; try again later, or start it "
+            message += "with a higher `ulimit -n`"
+            headers = {"retry-after": "1", "connection": "close"}
+            raise Refused(Failure("overloaded", message, 503), headers)
+
+    def _count_missing_handles(self) -> int:
+        """Return how many of the requests being served may still open a connection."""
+        return max(0, self.metrics.active_requests - self.upstreams.connection_count)
 
     def _add_cors_headers(self, request: HttpRequest, response: HttpResponse) -> None:
         """Allow pages of the configured origins to read the response, except the inspector's."""

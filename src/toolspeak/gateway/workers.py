@@ -26,7 +26,7 @@ from ..store.base import open_store
 from ..store.temporary import TemporaryDatabase
 from ..upstream.catalog import DiscoveredServer
 from .app import Gateway
-from .server import GatewayRunner, GatewayServer, event_loop_factory, tune_garbage_collector
+from .server import GatewayRunner, GatewayServer, event_loop_factory, tune_process
 
 log = logging.getLogger("toolspeak.gateway")
 _FIRST_PAUSE = 0.5
@@ -220,7 +220,7 @@ def main(arguments: list[str]) -> None:
         signal.signal(number, signal.SIG_IGN)
     descriptor, level, log_format = arguments
     configure_logging("json" if log_format == "json" else "text", int(level))
-    tune_garbage_collector()
+    tune_process()
     with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
         runner.run(_run_worker(int(descriptor)))
 

@@ -74,6 +74,11 @@ class UpstreamClient:
         self._pool = Pool(ticker)
         self._slots: dict[str, asyncio.Semaphore] = {}
 
+    @property
+    def connection_count(self) -> int:
+        """The number of open connections."""
+        return self._pool.size
+
     def close(self) -> None:
         """Close all connections."""
         self._pool.close()
@@ -182,6 +187,9 @@ class UpstreamClient:
             await connection.send_request(data, deadline)
             return connection
         except CannotConnect as problem:
+            if problem.is_exhausted:
+                failure = Failure("overloaded", "the gateway has no file handles left", 503)
+                raise UpstreamError(failure, {"retry-after": "1"}) from None
             status = 504 if problem.is_timeout else 502
             raise upstream_error(endpoint, str(problem), status) from None
         except HttpProblem as problem:

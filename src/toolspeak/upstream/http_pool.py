@@ -22,6 +22,7 @@ import aiohappyeyeballs
 from msgspec import Struct
 
 from ..config.addresses import is_loopback
+from .file_handles import EXHAUSTED
 from .http_connection import Connection, Disconnected, HttpProblem
 from .timers import Alarm, Ticker
 
@@ -69,9 +70,13 @@ class Address(Struct, frozen=True):
 class CannotConnect(HttpProblem):
     """No connection to the server could be opened."""
 
-    def __init__(self, message: str, *, is_timeout: bool = False) -> None:
+    def __init__(
+        self, message: str, *, is_timeout: bool = False, is_exhausted: bool = False
+    ) -> None:
         super().__init__(message)
         self.is_timeout = is_timeout
+        self.is_exhausted = is_exhausted
+        """This process has no file handles left."""
 
 
 class Pool:
@@ -83,6 +88,11 @@ class Pool:
         self._origins: dict[Connection, Origin] = {}
         """All open connections."""
         self._sweeping = Alarm(self._sweep)
+
+    @property
+    def size(self) -> int:
+        """The number of open connections."""
+        return len(self._origins)
 
     def idle(self, origin: Origin) -> Connection | None:
         """Return an idle connection that can be reused, or None."""
@@ -150,7 +160,9 @@ class Pool:
             message = f"cannot be reached in {timeout:g} s"
             raise CannotConnect(message, is_timeout=True) from None
         except (OSError, ssl.SSLError, UnicodeError) as problem:
-            raise CannotConnect(f"cannot be reached: {_describe_error(problem)}") from None
+            is_exhausted = getattr(problem, "errno", None) in EXHAUSTED
+            message = f"cannot be reached: {_describe_error(problem)}"
+            raise CannotConnect(message, is_exhausted=is_exhausted) from None
 
     async def _direct(self, host: str, port: int, tls: ssl.SSLContext | None) -> Connection:
         loop = asyncio.get_running_loop()

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
+
+import pytest
 
 from tests.gateway.gateway_process import (
     SERVE,
     PausingUpstream,
     ask,
+    format_settings,
     make_environment,
     read_cpu_seconds,
     start_gateway,
@@ -23,37 +27,41 @@ _LIMITED = ["sh", "-c", 'ulimit -n 160; exec "$@"', "sh", *SERVE]
 _COUNT = 120
 """Streams, each of which needs two handles."""
 
-_READ_FILES = """
+_LIST_OPENED_FILES = """
 import sys
 opened = []
-sys.addaudithook(lambda name, given: name in ("open", "import") and opened.append((name, given)))
-from toolspeak.events import Finish, TextDelta
-from toolspeak.testing import ScriptedServer
+sys.addaudithook(lambda name, given: opened.append(given[0]) if name in ("open", "import") else None)
+from tests.gateway.gateway_process import wait_until
 from tests.gateway.raw_clients import CLIENTS, HTTP, ask
 from tests.gateway.running_gateway import make_config, run_gateway
+from toolspeak.events import Finish, TextDelta
+from toolspeak.security.refusals import detection
+from toolspeak.testing import ScriptedServer
 
-replies = [TextDelta("I am sorry, I do not have tools to look that up. ğŸ"), Finish("stop")]
-with ScriptedServer(replies) as model:
-    # The modules of the test itself are loaded by another gateway.
-    for is_measured in (False, True):
-        for mode in ("native", "prompt", "constrained"):
-            config = make_config(model.url, tools=mode)
-            with run_gateway(config, token="t") as gateway:
-                if is_measured and mode == "native":
-                    pass
-                before = len(opened)
-                for client in CLIENTS:
-                    ask(gateway.url, client, client.body(tools=1))
-                HTTP.get(gateway.url, headers={"accept": "text/html"})
-                HTTP.get(gateway.url + "/metrics")
-                if MEASURES_FIRST or is_measured:
-                    print([one for one in opened[before:]])
+sorry = [TextDelta("I am sorry, I do not have tools to look that up."), Finish("stop")]
+with ScriptedServer(sorry) as model, run_gateway(make_config(model.url, tools="MODE")) as gateway:
+    HTTP.get(gateway.url + "/health")
+    wait_until(lambda: detection._load_knowledge.cache_info().currsize)
+    del opened[:]
+    for client in CLIENTS:
+        ask(gateway.url, client, client.body(tools=1))
+    HTTP.get(gateway.url, headers={"accept": "text/html"})
+    HTTP.get(gateway.url + "/metrics")
+    print(opened)
 """
+
+
+@pytest.mark.parametrize("mode", ["native", "prompt", "constrained"])
+def test_requests_read_no_files(mode: str) -> None:
+    """With no handle left, a file that is read late would fail in the middle of a reply."""
+    program = [sys.executable, "-c", _LIST_OPENED_FILES.replace("MODE", mode)]
+    run = subprocess.run(program, capture_output=True, text=True, env=make_environment())
+    assert run.stdout.splitlines()[-1:] == ["[]"], run.stdout + run.stderr
 
 
 def test_streams_beyond_the_handles_are_refused(tmp_path: Path) -> None:
     with PausingUpstream("slow") as upstream, ExitStack() as connections:
-        (tmp_path / "toolspeak.toml").write_text(upstream.toml + "[server]\nkeys = []\n")
+        (tmp_path / "toolspeak.toml").write_text(upstream.toml)
         gateway = connections.enter_context(start_gateway(tmp_path, program=_LIMITED))
         clients = [connections.enter_context(connect(gateway.url)) for _ in range(_COUNT)]
         for client in clients:
@@ -65,10 +73,7 @@ def test_streams_beyond_the_handles_are_refused(tmp_path: Path) -> None:
         for head in refused:
             assert "ulimit" in json.loads(head.partition(b"\r\n\r\n")[2])["error"]["message"]
             assert b"retry-after: 1" in head.lower()
-        before = read_cpu_seconds(gateway.pid)
-        assert ask(gateway.url).status_code == 503
         assert gateway.log.count("file handles are in use") == 1
-        assert read_cpu_seconds(gateway.pid) - before < 1
         upstream.resume.set()
         for client, status in zip(clients, statuses, strict=True):
             if status == 200:
@@ -78,4 +83,29 @@ def test_streams_beyond_the_handles_are_refused(tmp_path: Path) -> None:
                     assert received, data
                     data += received
                 assert b"[DONE]" in data
+        wait_until(lambda: ask(gateway.url).status_code == 200)
+
+
+def test_gateway_raises_its_limit_of_handles(tmp_path: Path) -> None:
+    program = ["sh", "-c", 'ulimit -H -n 2000; ulimit -S -n 100; exec "$@"', "sh", *SERVE]
+    (tmp_path / "toolspeak.toml").write_text(format_settings("http://127.0.0.1:9"))
+    with start_gateway(tmp_path, program=program) as gateway:
+        limits = Path(f"/proc/{gateway.pid}/limits").read_text().splitlines()
+        (handles,) = [line.split() for line in limits if line.startswith("Max open files")]
+        assert handles[3:5] == ["2000", "2000"]
+
+
+def test_gateway_without_handles_waits(tmp_path: Path) -> None:
+    """Connections for which there is no handle wait, and waiting for one costs next to nothing."""
+    with PausingUpstream("slow") as upstream, ExitStack() as connections:
+        (tmp_path / "toolspeak.toml").write_text(upstream.toml)
+        gateway = connections.enter_context(start_gateway(tmp_path, program=_LIMITED))
+        clients = [connections.enter_context(connect(gateway.url)) for _ in range(200)]
+        wait_until(lambda: "connections have to wait" in gateway.log)
+        before = read_cpu_seconds(gateway.pid)
+        time.sleep(1)
+        assert read_cpu_seconds(gateway.pid) - before < 0.5
+        assert gateway.log.count("connections have to wait") == 1
+        for client in clients:
+            client.close()
         wait_until(lambda: ask(gateway.url).status_code == 200)

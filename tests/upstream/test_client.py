@@ -525,7 +525,7 @@ def authority(monkeypatch: pytest.MonkeyPatch) -> trustme.CA:
     authority = trustme.CA()
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    monkeypatch.setattr(pool_module, "_tls", lambda: context)
+    monkeypatch.setattr(pool_module, "load_certificates", lambda: context)
     return authority
 
 

@@ -50,6 +50,7 @@ from .http import (
     Send,
 )
 from .inspector_routes import InspectorRoutes
+from .preloading import load_files
 from .routes import ApiRoutes, RequestContext, Router
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class Gateway:
     def start(self) -> None:
         """Start background tasks; an event loop must be running."""
         self._is_running = True
+        self.worker.submit(partial(load_files, self.config))
         if self._shared:
             self._shared.start()
         if self.recorder:

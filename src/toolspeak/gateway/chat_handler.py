@@ -25,7 +25,7 @@ from ..wires import Envelope, StreamEncoder, Wire, gemini, get_wire
 from ..wires.framing import encode_json
 from ..wires.routes import Route
 from .conversation_store import WIRE as RESPONSES
-from .conversation_store import stores_response
+from .conversation_store import name_calls, stores_response
 from .http import HttpRequest, HttpResponse
 from .request_limits import read_json
 from .stream_writer import PINGS, StreamWriter
@@ -155,8 +155,9 @@ class ChatHandler:
         reply = await call.run_beside(partial(call.fold, rest))
         self._record.set_reply(reply, call.notes)
         # Before the last byte is sent: the client's next request may need it.
+        names = await call.run_beside(partial(name_calls, self._request, reply))
         await self._gateway.conversations.remember(
-            reply, self._envelope, self._client_key, self._model_name
+            reply, self._envelope, self._client_key, self._model_name, names
         )
         if stream:
             await stream.send(rest, call.forwarded)

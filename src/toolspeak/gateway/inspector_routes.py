@@ -110,7 +110,7 @@ class InspectorRoutes:
         await self._send_static(context, match["name"])
 
     async def _send_static(self, context: RequestContext, name: str) -> None:
-        content = _files().get(name)
+        content = load_page_files().get(name)
         if content is None:
             raise Refused(Failure("not_found", f"the inspector has no file {name!r}", 404))
         context.response.headers |= _HEADERS
@@ -236,7 +236,7 @@ async def _send_json(context: RequestContext, value: Any) -> None:
 
 
 @cache
-def _files() -> dict[str, bytes]:
+def load_page_files() -> dict[str, bytes]:
     """Return the content of the page's files by name."""
     folder = files("toolspeak.observe.inspector") / "static"
     return {one.name: one.read_bytes() for one in folder.iterdir() if one.is_file()}

@@ -154,7 +154,7 @@ class Pool:
             async with asyncio.timeout(timeout):
                 if origin.proxy:
                     return await self._through_proxy(origin)
-                tls = _tls() if origin.scheme == "https" else None
+                tls = load_certificates() if origin.scheme == "https" else None
                 return await self._direct(origin.host, origin.port, tls)
         except TimeoutError:
             message = f"cannot be reached in {timeout:g} s"
@@ -188,7 +188,7 @@ class Pool:
         proxy = urlsplit(origin.proxy)
         if proxy.scheme not in _PORTS or not proxy.hostname:
             raise CannotConnect("cannot be reached: use an http:// or https:// proxy")
-        tls = _tls() if proxy.scheme == "https" else None
+        tls = load_certificates() if proxy.scheme == "https" else None
         port = proxy.port or _PORTS[proxy.scheme]
         connection = await self._direct(proxy.hostname, port, tls)
         if origin.scheme == "http":
@@ -210,7 +210,7 @@ class Pool:
             raise CannotConnect("cannot be reached: the proxy closed the connection") from None
         if connection.status != 200:
             raise CannotConnect(f"cannot be reached: the proxy answered {connection.status}")
-        return await connection.with_tls(_tls(), origin.host)
+        return await connection.with_tls(load_certificates(), origin.host)
 
     def _new(self) -> Connection:
         return Connection(self._ticker, self._remove)
@@ -264,8 +264,8 @@ def _ascii(host: str) -> str:
 
 
 @cache
-def _tls() -> ssl.SSLContext:
-    """Return the context of all connections; reading the certificates takes a while."""
+def load_certificates() -> ssl.SSLContext:
+    """Return the TLS context of all connections; reading the certificates takes a while."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -104,8 +104,7 @@ class ModelCall:
         self._pipeline = pipeline
         try:
             send = partial(self._send, pipeline)
-            run_step = self._services.worker.run if self._is_large else None
-            rest = await run_pipeline(pipeline, send, run_step)
+            rest = await run_pipeline(pipeline, send, self.run_beside)
         except UpstreamError as problem:
             if self._attempt_record:
                 self._attempt_record.set_failure(problem.failure)
@@ -218,7 +217,7 @@ class ModelCall:
     async def _receive_whole(self, pipeline: Pipeline, response: UpstreamResponse) -> None:
         with self.waiting:
             body = await response.read_body()
-        self._reply_size = len(body)
+        self._reply_size += len(body)
         failures, value = await self.run_beside(partial(_read_whole, pipeline, response, body))
         if failures:
             raise response.error_for(_find_failure(failures))
@@ -272,7 +271,7 @@ class ModelCall:
         if not response.is_stream:
             with self.waiting:
                 body = await response.read_body()
-            self._reply_size = len(body)
+            self._reply_size += len(body)
             read = partial(_read_whole, pipeline, response, body)
             return (await self.run_beside(read))[0], True
         try:
@@ -287,6 +286,7 @@ class ModelCall:
             if not reader.is_complete:
                 return pipeline.receive(reader.read_events([problem.failure])), True
             data = b""
+        self._reply_size += len(data)
         frame_count = reader.frame_count
         if response.pending_bytes > LARGE or self._is_large_conversation:
             worker = self._services.worker

@@ -35,10 +35,16 @@ class WorkerThread:
         **options: Parameters.kwargs,
     ) -> Result:
         """Return the result of a function. It runs to its end even if the caller is cancelled."""
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, "toolspeak-worker")
         job = partial(copy_context().run, function, *arguments, **options)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, job)
+        return await asyncio.get_running_loop().run_in_executor(self._start(), job)
+
+    def submit(self, function: Callable[[], None]) -> None:
+        """Run a function whose end nobody waits for."""
+        self._start().submit(function)
+
+    def _start(self) -> ThreadPoolExecutor:
+        self._executor = self._executor or ThreadPoolExecutor(1, "toolspeak-worker")
+        return self._executor
 
     def close(self) -> None:
         """Drop the work that has not begun."""

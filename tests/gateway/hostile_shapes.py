@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import perf_counter, process_time
 from typing import Any
 
@@ -510,10 +510,12 @@ class HostileUpstream:
         self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         self._has_started.set()
         self._loop.run_forever()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
         server.close()
-        self._loop.run_until_complete(asyncio.sleep(0))
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -533,7 +535,7 @@ class HostileUpstream:
                 for at in range(0, len(body), 2**20):
                     writer.write(view[at : at + 2**20])
                     await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
@@ -549,20 +551,22 @@ class PauseMonitor:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._longest_cpu = self._longest = 0.0
+        self.longest_cpu = self.longest = 0.0
+        """The longest pause: in CPU seconds of the process, which other programs do not change, and
+        in seconds."""
+        self._is_stopped = False
         self._tick_cpu, self._tick_at = process_time(), perf_counter()
         loop.call_soon_threadsafe(self._tick)
 
-    def take(self) -> tuple[float, float]:
-        """Return the longest pause since the last call: in CPU seconds of the process, which other
-        programs do not change, and in seconds."""
-        longest = self._longest_cpu, self._longest
-        self._longest_cpu = self._longest = 0.0
-        return longest
+    def stop(self) -> None:
+        """Measure once more, and no longer."""
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(2 * self._EVERY), self._loop).result(60)
+        self._is_stopped = True
 
     def _tick(self) -> None:
         cpu, now = process_time(), perf_counter()
-        self._longest_cpu = max(self._longest_cpu, cpu - self._tick_cpu)
-        self._longest = max(self._longest, now - self._tick_at)
+        self.longest_cpu = max(self.longest_cpu, cpu - self._tick_cpu)
+        self.longest = max(self.longest, now - self._tick_at)
         self._tick_cpu, self._tick_at = cpu, now
-        self._loop.call_later(self._EVERY, self._tick)
+        if not self._is_stopped:
+            self._loop.call_later(self._EVERY, self._tick)

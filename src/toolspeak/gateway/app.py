@@ -166,6 +166,11 @@ class Gateway:
             self._catalog = Catalog(self.config, self._environ, servers)
         return self._catalog
 
+    @property
+    def body_bytes(self) -> int:
+        """The bytes of all bodies of the requests being served."""
+        return self._bodies.used
+
     async def metrics_text(self) -> str:
         """Return the metrics of all processes that share the store."""
         return await self._shared.render() if self._shared else self.metrics.render()

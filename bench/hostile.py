@@ -37,10 +37,13 @@ def run_gateway_process(pipe: Connection, url: str, mode: str) -> None:
 
     tune_process()
     with run_gateway(make_hostile_config(url, mode)) as gateway:
-        monitor = PauseMonitor(gateway.loop)
         pipe.send(gateway.url)
-        while pipe.recv() == "read":
-            pipe.send(monitor.take())
+        pipe.recv()
+        monitor = PauseMonitor(gateway.loop)
+        pipe.send("started")
+        pipe.recv()
+        monitor.stop()
+        pipe.send((monitor.longest_cpu, monitor.longest))
 
 
 def main() -> int:

@@ -31,11 +31,11 @@ from tests.gateway.raw_clients import (
     CLIENTS,
     HTTP,
     STREAMED,
+    TOOL,
     WHOLE,
     ask,
     connect,
     encode_request,
-    read_error,
 )
 from tests.gateway.running_gateway import RunningGateway, make_config, run_gateway
 from toolspeak.config.settings import Limits
@@ -149,6 +149,22 @@ def test_request_over_a_count_is_rejected(setting: str) -> None:
         assert response.status in (400, 413)
         assert f"limits.{setting}" in response.error
         assert ask(gateway.url, client).status == 200
+
+
+def test_endless_schema_is_rejected_in_each_api() -> None:
+    """Its validation would stop the gateway for ever."""
+    schema = {"type": "object", "properties": {"city": {"$ref": "#/$defs/d0"}}}
+    schema["$defs"] = {
+        f"d{at}": {"anyOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 100} for at in range(9)
+    }
+    with FaultyUpstream() as upstream, run_gateway(make_config(upstream.url)) as gateway:
+        for client in CLIENTS:
+            text = json.dumps(client.body(tools=1))
+            body = json.loads(text.replace(json.dumps(TOOL), json.dumps(schema)))
+            response = ask(gateway.url, client, body)
+            assert response.status == 400
+            assert "references multiply" in response.error
+            assert ask(gateway.url, client).status == 200
 
 
 # Many streams.

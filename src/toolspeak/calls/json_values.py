@@ -188,6 +188,18 @@ def iter_strings(value: Any) -> Iterator[str]:
             pending.extend(reversed(item))
 
 
+def iter_objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object in a decoded value."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            yield item
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+
+
 def map_strings(value: Any, change: Callable[[str], str]) -> Any:
     """Return a decoded value with all its strings changed, including the keys."""
     match value:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from time import perf_counter, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..calls.ids import random_id
 from ..errors import UpstreamError, WireError
@@ -27,7 +27,7 @@ from ..wires.routes import Route
 from .conversation_store import WIRE as RESPONSES
 from .conversation_store import name_calls, stores_response
 from .http import HttpRequest, HttpResponse
-from .request_limits import read_json
+from .request_limits import check_schemas, read_json
 from .stream_writer import PINGS, StreamWriter
 
 if TYPE_CHECKING:
@@ -79,12 +79,15 @@ class ChatHandler:
         gateway, route, http_request = self._gateway, self._route, self._http_request
         body = await read_json(http_request, gateway.config.limits, gateway.worker)
         body = {**route.implied_fields, **body}
-        decode = partial(
-            self._wire.decode_request, body, model=route.model, stream=route.stream
-        )
         if http_request.body_size > LARGE:
-            return await gateway.worker.run(decode)
-        return decode()
+            return await gateway.worker.run(self._decode, body)
+        return self._decode(body)
+
+    def _decode(self, body: dict[str, Any]) -> Request:
+        route = self._route
+        request = self._wire.decode_request(body, model=route.model, stream=route.stream)
+        check_schemas(request)
+        return request
 
     async def _respond_to_empty_request(self, request: Request) -> None:
         """Respond to a request without messages: with some APIs, it only loads the model."""

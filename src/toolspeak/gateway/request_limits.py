@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._util import memoize_by_identity
 from ..calls.json_limits import find_json_excess
 from ..calls.json_values import is_nested_deeper
+from ..calls.schema_expansion import is_endless
 from ..config.settings import Limits
 from ..errors import WireError
-from ..types import Failure
+from ..types import Failure, Request, Tool
 from ..upstream.worker_thread import LARGE, WorkerThread
 from ..wires.framing import decode_json, encode_json
 from .http import HttpRequest, Refused
@@ -43,6 +45,23 @@ def decode_body(data: bytes, limits: Limits) -> dict[str, Any]:
         raise WireError(problem + "raise `limits.json_depth` to allow more")
     _check_counts(value, len(data), limits)
     return value
+
+
+def check_schemas(request: Request) -> None:
+    """Raise if a schema of a request cannot be validated in any reasonable time."""
+    if request.tools and (name := _find_endless_schema(request.tools)):
+        message = f"the schema of the tool {name!r} cannot be validated: its references multiply"
+        raise WireError(message, "$.tools")
+    wanted = request.response_format
+    if wanted and wanted.schema and is_endless(wanted.schema):
+        message = "the schema of the response format cannot be validated: its references multiply"
+        raise WireError(message)
+
+
+@memoize_by_identity
+def _find_endless_schema(tools: tuple[Tool, ...]) -> str:
+    """Return the name of a tool with such a schema; "" if there is none."""
+    return next((tool.name[:100] for tool in tools if is_endless(tool.parameters)), "")
 
 
 def _check_counts(body: dict[str, Any], size: int, limits: Limits) -> None:

@@ -44,8 +44,12 @@ CASES: dict[str, tuple[Any, bool]] = {
     "anchors": (ANCHORS, True),
     "a very long chain": (chain(50_000, 1), True),
     "if, then, else": (
-        {"$defs": {f"d{at}": {key: {"$ref": f"#/$defs/d{at + 1}"} for key in ("if", "then", "else")}
-                   for at in range(40)}},
+        {
+            "$defs": {
+                f"d{at}": {key: {"$ref": f"#/$defs/d{at + 1}"} for key in ("if", "then", "else")}
+                for at in range(40)
+            }
+        },
         True,
     ),
 }

@@ -162,9 +162,7 @@ class FaultyUpstream:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         server = self._loop.run_until_complete(
-            asyncio.start_server(
-                self._serve_connection, "127.0.0.1", 0, limit=2**20, backlog=2048
-            )
+            asyncio.start_server(self._serve_connection, "127.0.0.1", 0, limit=2**20, backlog=2048)
         )
         self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         self._started.set()

@@ -122,7 +122,8 @@ REQUESTS: dict[str, Shape] = {
     "chat, long conversation": lambda: (
         CHAT,
         chat(
-            messages=b"[" + b",".join([b'{"role":"user","content":"%b"}' % (b"word " * 300)] * 8000)
+            messages=b"["
+            + b",".join([b'{"role":"user","content":"%b"}' % (b"word " * 300)] * 8000)
             + b"]",
             tools=many_tools(24, object_schema(b'{"a":{"type":"string"}}')),
         ),
@@ -132,7 +133,8 @@ REQUESTS: dict[str, Shape] = {
         chat(
             messages=b'[{"role":"user","content":"x"},{"role":"assistant","tool_calls":[{"id":"c",'
             b'"type":"function","function":{"name":"get","arguments":"%b"}}]},'
-            b'{"role":"tool","tool_call_id":"c","content":"x"}]' % (b"[" + b"[]," * 9_000_000 + b"1]")
+            b'{"role":"tool","tool_call_id":"c","content":"x"}]'
+            % (b"[" + b"[]," * 9_000_000 + b"1]")
         ),
     ),
     "chat, huge tool result": lambda: (
@@ -160,11 +162,7 @@ REQUESTS: dict[str, Shape] = {
     ),
     "chat, many references": lambda: (
         CHAT,
-        chat(
-            tools=tools(
-                object_schema(many_properties(b'{"$ref":"#/properties/p0"}', 3_000_000))
-            )
-        ),
+        chat(tools=tools(object_schema(many_properties(b'{"$ref":"#/properties/p0"}', 3_000_000)))),
     ),
     "chat, many choices": lambda: (
         CHAT,
@@ -177,11 +175,7 @@ REQUESTS: dict[str, Shape] = {
     "chat, nested choices": lambda: (
         CHAT,
         chat(
-            tools=tools(
-                object_schema(
-                    b'{"a":' + b'{"anyOf":[' * 90 + b"{}" + b",{}]}" * 90 + b"}"
-                )
-            )
+            tools=tools(object_schema(b'{"a":' + b'{"anyOf":[' * 90 + b"{}" + b",{}]}" * 90 + b"}"))
         ),
     ),
     "chat, choices by reference": lambda: (
@@ -213,15 +207,17 @@ REQUESTS: dict[str, Shape] = {
     ),
     "chat, huge pattern": lambda: (
         CHAT,
-        chat(tools=tools(object_schema(b'{"city":{"type":"string","pattern":"%b"}}' % (b"(a?)" * 500_000)))),
+        chat(
+            tools=tools(
+                object_schema(b'{"city":{"type":"string","pattern":"%b"}}' % (b"(a?)" * 500_000))
+            )
+        ),
     ),
     "chat, catastrophic pattern": lambda: (
         CHAT,
         chat(
             tools=tools(
-                object_schema(
-                    b'{"city":{"type":"string","pattern":"^(?=(a+)+$)(a|aa)+$"}}'
-                )
+                object_schema(b'{"city":{"type":"string","pattern":"^(?=(a+)+$)(a|aa)+$"}}')
             ),
             model=b'"pattern call"',
         ),
@@ -248,7 +244,10 @@ REQUESTS: dict[str, Shape] = {
             model=b'"pattern call"',
         ),
     ),
-    "chat, long tool name": lambda: (CHAT, chat(tools=b"[" + schema_tool(b"{}", b"x" * LARGE) + b"]")),
+    "chat, long tool name": lambda: (
+        CHAT,
+        chat(tools=b"[" + schema_tool(b"{}", b"x" * LARGE) + b"]"),
+    ),
     "chat, long description": lambda: (
         CHAT,
         chat(
@@ -382,7 +381,10 @@ BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
         _WHOLE,
         lambda: whole(b'"content":null,' + call(b'{\\"city\\": \\"%b!\\"}' % (b"a" * 5000))),
     ),
-    "whole: a text of 60 MB": (_WHOLE, lambda: whole(b'"content":"%b"' % (b"word " * (_MUCH // 5)))),
+    "whole: a text of 60 MB": (
+        _WHOLE,
+        lambda: whole(b'"content":"%b"' % (b"word " * (_MUCH // 5))),
+    ),
     "whole: a text of marks": (
         _WHOLE,
         lambda: whole(b'"content":"%b"' % (b"<tool_call>" * (_MUCH // 11))),
@@ -444,13 +446,17 @@ BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
     ),
     "stream: arguments in pieces": (
         _STREAM,
-        lambda: sse(delta(call(b'{\\"city\\": \\"')))
-        + sse(
-            delta(b'"tool_calls":[{"index":0,"function":{"arguments":"xxxxxxxxxxxxxxxxxxxxxxxx"}}]')
-        )
-        * 400_000
-        + sse(delta(b'"tool_calls":[{"index":0,"function":{"arguments":"\\"}"}}]'))
-        + _STOP,
+        lambda: (
+            sse(delta(call(b'{\\"city\\": \\"')))
+            + sse(
+                delta(
+                    b'"tool_calls":[{"index":0,"function":{"arguments":"xxxxxxxxxxxxxxxxxxxxxxxx"}}]'
+                )
+            )
+            * 400_000
+            + sse(delta(b'"tool_calls":[{"index":0,"function":{"arguments":"\\"}"}}]'))
+            + _STOP
+        ),
     ),
 }
 

@@ -1,4 +1,4 @@
-"""File handles: requests are refused before they run out, and none is needed to read files later."""
+"""File handles: requests are refused before they run out, and none is needed to read files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COUNT = 120
 _LIST_OPENED_FILES = """
 import sys
 opened = []
-sys.addaudithook(lambda name, given: opened.append(given[0]) if name in ("open", "import") else None)
+sys.addaudithook(lambda name, given: name in ("open", "import") and opened.append(given[0]))
 from tests.gateway.gateway_process import wait_until
 from tests.gateway.raw_clients import CLIENTS, HTTP, ask
 from tests.gateway.running_gateway import make_config, run_gateway

@@ -8,12 +8,13 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
-from tests.gateway.faulty_upstream import FaultyUpstream, ReceivedRequest, respond_normally
+from tests.gateway.faulty_upstream import HELLO, FaultyUpstream, ReceivedRequest, respond_normally
 from tests.gateway.gateway_process import (
     format_settings,
     read_resident_megabytes,
@@ -108,7 +109,6 @@ def test_bodies_beyond_the_budget_are_refused() -> None:
             structs.replace(make_config(upstream.url), limits=Limits(total_body_bytes=100_000))
         ) as gateway,
     ):
-        body = json.dumps(CLIENTS[0].body("x" * 40_000)).encode()
         for client in WHOLE:
             request = encode_request(client, json.dumps(client.body("x" * 40_000)).encode())
             with connect(gateway.url) as first, connect(gateway.url) as second:
@@ -123,7 +123,6 @@ def test_bodies_beyond_the_budget_are_refused() -> None:
                 assert ask(gateway.url, client).status == 200
             wait_until(lambda: gateway.gateway.body_bytes == 0)
             assert ask(gateway.url, client, client.body("x" * 40_000)).status == 200
-        assert len(body) > 40_000
 
 
 LIMIT_CASES = {
@@ -153,10 +152,8 @@ def test_request_over_a_count_is_rejected(setting: str) -> None:
 
 def test_endless_schema_is_rejected_in_each_api() -> None:
     """Its validation would stop the gateway for ever."""
-    schema = {"type": "object", "properties": {"city": {"$ref": "#/$defs/d0"}}}
-    schema["$defs"] = {
-        f"d{at}": {"anyOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 100} for at in range(9)
-    }
+    parts = {f"d{at}": {"anyOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 100} for at in range(9)}
+    schema = {"type": "object", "properties": {"city": {"$ref": "#/$defs/d0"}}, "$defs": parts}
     with FaultyUpstream() as upstream, run_gateway(make_config(upstream.url)) as gateway:
         for client in CLIENTS:
             text = json.dumps(client.body(tools=1))
@@ -223,15 +220,14 @@ async def _reset_in_head(received: ReceivedRequest) -> None:
 
 
 async def _reset_in_reply(received: ReceivedRequest) -> None:
-    first, *_ = received.encode(())[:1] or [b"{"]
-    await received.start_chunks(first)
+    await received.start_chunks(received.encode(HELLO)[0][:-2])
     received.reset()
 
 
 @pytest.mark.parametrize("retries", [0, 2])
 def test_requests_to_dying_upstream_all_end(retries: int) -> None:
     faults = (_reset_before_head, _reset_in_head, _reset_in_reply)
-    choices = random.Random(1)  # noqa: S311 - the test is repeatable
+    choices = random.Random(1)
 
     async def die_sometimes(received: ReceivedRequest) -> bool:
         is_fault = choices.random() < 0.2
@@ -246,7 +242,7 @@ def test_requests_to_dying_upstream_all_end(retries: int) -> None:
             upstream.set_actions(die_sometimes)
             # `ask` checks that each response is complete and valid in its API.
             requests = [client for client in CLIENTS for _ in range(30)]
-            for response in pool.map(lambda client: ask(gateway.url, client), requests):
+            for response in pool.map(partial(ask, gateway.url), requests):
                 statuses[response.status] += 1
                 assert response.status in (200, 502)
                 assert response.text == "Hello there." or response.error

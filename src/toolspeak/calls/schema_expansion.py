@@ -1,6 +1,6 @@
 """Finds schemas whose references and choices multiply, so that no validator could ever finish.
 
-    {"$ref": "#/$defs/a"},   "a": {"anyOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/b"}]},   "b": …
+    "a": {"anyOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/b"}]},   "b": {"anyOf": …
 
 Each level doubles the schemas that apply to one value: forty levels make a million millions.
 """

@@ -382,9 +382,7 @@ async def run_pipeline(
             problem = error
 
 
-def _advance(
-    steps: Attempts[list[Event]], problem: UpstreamError | None
-) -> Attempt | list[Event]:
+def _advance(steps: Attempts[list[Event]], problem: UpstreamError | None) -> Attempt | list[Event]:
     """Return the next attempt, or the rest of the reply."""
     try:
         return steps.throw(problem) if problem else next(steps)

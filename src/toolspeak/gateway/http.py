@@ -8,6 +8,7 @@ from itertools import chain
 from time import perf_counter
 from typing import Any
 
+from ..config.settings import Limits
 from ..errors import ToolspeakError
 from ..types import Failure
 from ..upstream.record import LARGE_CHUNK, RequestCapture, StreamCapture
@@ -44,7 +45,7 @@ class BodyBudget:
     """The bytes of bodies that all requests together may hold in memory."""
 
     def __init__(self) -> None:
-        self.limit = 0
+        self.limit = Limits().total_body_bytes
         self.used = 0
 
     def reserve(self, size: int) -> None:
@@ -85,10 +86,10 @@ class HttpRequest(RequestHead):
     """A request. Its body is read on demand."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, ticker: Ticker, budget: BodyBudget
+        self, scope: Scope, receive: Receive, ticker: Ticker, budget: BodyBudget | None = None
     ) -> None:
         super().__init__(scope)
-        self._budget = budget
+        self._budget = budget or BodyBudget()
         self.body_size = 0
         """Bytes of the body received so far."""
         self.capture: RequestCapture | None = None

@@ -273,6 +273,30 @@ REQUESTS: dict[str, Shape] = {
             + b"}}"
         ),
     ),
+    "allowed, 250 KB of messages": lambda: (CHAT, chat(messages=fill(_HI, 250_000))),
+    "allowed, 250 KB of parts": lambda: (CHAT, chat(messages=user(fill(_PART, 250_000)))),
+    "allowed, 250 KB of calls": lambda: (
+        CHAT,
+        chat(messages=fill_numbered(_SMALL_CALL, 250_000), tools=_WEATHER),
+    ),
+    "allowed, 250 KB of tools": lambda: (
+        CHAT,
+        chat(tools=many_tools(1000, object_schema(many_properties(b"{}", 150)))),
+    ),
+    "allowed, 250 KB of choices": lambda: (
+        CHAT,
+        chat(tools=tools(object_schema(b'{"a":{"anyOf":%b}}' % fill(b'{"type":"null"}', 250_000)))),
+    ),
+    "allowed, 4 MB of tools": lambda: (
+        CHAT,
+        chat(tools=many_tools(1000, object_schema(many_properties(b'{"type":"string"}', 4000)))),
+    ),
+    "allowed, 19,000 messages": lambda: (CHAT, chat(messages=fill(_HI, 19_000 * 31))),
+    "allowed, 150,000 parts": lambda: (CHAT, chat(messages=user(fill(_PART, 150_000 * 27)))),
+    "allowed, 9,000 calls": lambda: (
+        CHAT,
+        chat(messages=fill_numbered(_SMALL_CALL, 9_000 * 150), tools=_WEATHER),
+    ),
     "responses, many items": lambda: (
         RESPONSES,
         b'{"model":"m","input":' + fill(b'{"role":"user","content":"x"}') + b"}",
@@ -507,6 +531,11 @@ class HostileUpstream:
     def __exit__(self, *problem: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(60)
+
+    def prepare(self, name: str) -> None:
+        """Build the reply of this name, which takes a while."""
+        number = [*BODIES].index(name) if name in BODIES else 0
+        self._built = {number: self._replies[number][1]()}
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

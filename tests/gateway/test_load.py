@@ -87,9 +87,10 @@ SHAPES = {
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_hostile_request_does_not_stop_other_clients(
-    name: str, hostile_gateway: RunningGateway
+    name: str, hostile_gateway: RunningGateway, hostile_upstream: HostileUpstream
 ) -> None:
     path, body = SHAPES[name]()
+    hostile_upstream.prepare(name)
     headers = {"content-type": "application/json"}
     HTTP.get(hostile_gateway.url + "/health")
     monitor = PauseMonitor(hostile_gateway.loop)

@@ -26,8 +26,7 @@ The gateway, the agent and the probe all run a pipeline, each with its own way t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
@@ -353,27 +352,29 @@ class ModeEvidence(Struct, frozen=True):
     """A native model wrote its call into the text; None if it made no call."""
 
 
-Step = Callable[[], Attempt | list[Event]]
+StepRunner = Callable[..., Awaitable[Any]]
+"""Calls a function with its arguments elsewhere, such as in a thread."""
 
 
 async def run_pipeline(
     pipeline: Pipeline,
     send: Callable[[Attempt], Awaitable[None]],
-    run_step: Callable[[Step], Awaitable[Attempt | list[Event]]] | None = None,
+    find_runner: Callable[[], StepRunner | None] = lambda: None,
 ) -> list[Event]:
     """Run a pipeline: `send` sends an attempt and feeds the reply. Return the rest of the reply.
 
-    `run_step` runs the steps between the attempts elsewhere, such as in a thread.
+    `find_runner` returns what is to run the next step; None if that is fast.
     """
     steps = pipeline.run()
     problem: UpstreamError | None = None
     while True:
         try:
-            step = partial(_advance, steps, problem)
-            result = await run_step(step) if run_step else step()
+            runner = find_runner()
+            run = runner(_advance, steps, problem) if runner else None
+            result = await run if run else _advance(steps, problem)
         finally:
             # Break the reference cycle: its traceback refers to this frame.
-            step = problem = None
+            run = problem = None
         if isinstance(result, list):
             return result
         try:

@@ -9,7 +9,6 @@ or as a stream through `stream_writer.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 
@@ -155,10 +154,10 @@ class ChatHandler:
     async def _finish(self, rest: list[Event], stream: StreamWriter | None) -> None:
         """Send the rest of the reply, and remember what later requests need."""
         call = self._call
-        reply = await call.run_beside(partial(call.fold, rest))
+        worker = call.worker
+        reply, names = await worker.run(self._fold, rest) if worker else self._fold(rest)
         self._record.set_reply(reply, call.notes)
         # Before the last byte is sent: the client's next request may need it.
-        names = await call.run_beside(partial(name_calls, self._request, reply))
         await self._gateway.conversations.remember(
             reply, self._envelope, self._client_key, self._model_name, names
         )
@@ -170,9 +169,15 @@ class ChatHandler:
             await self._http_response.send_whole(200, call.forwarded)
         else:
             self._set_headers((*reply.notes, *self._wire.find_losses(reply)))
-            body = await call.run_beside(partial(self._encode_reply, reply))
+            encode = self._encode_reply
+            body = await worker.run(encode, reply) if worker else encode(reply)
             await self._http_response.send_whole(200, body)
         await call.learn(reply)
+
+    def _fold(self, rest: list[Event]) -> tuple[Reply, list[str]]:
+        """Return the whole reply, and the names of its calls."""
+        reply = self._call.fold(rest)
+        return reply, name_calls(self._request, reply)
 
     def _encode_reply(self, reply: Reply) -> bytes:
         return encode_json(self._wire.encode_reply(reply, self._envelope))

@@ -19,6 +19,7 @@ log = logging.getLogger("toolspeak.gateway")
 RESERVE = 64
 """Handles for connections whose requests are refused, for files, and for the store."""
 _EPISODE = 60.0
+_MAX_SKIPPED = 8
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 
 
@@ -38,12 +39,17 @@ class FileHandles:
         self._count_missing = count_missing
         """Returns how many handles the requests being served still need."""
         self._logged_at = -_EPISODE
+        self._skipped = 0
+        """Requests that are not checked, because there were plenty of handles."""
 
     def are_scarce(self) -> bool:
         """Return True if there are not enough handles for another request; log it once a minute.
 
         The system gives out the lowest free number, which is about the number of those in use.
         """
+        if self._skipped:
+            self._skipped -= 1
+            return False
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
             lowest = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 0)
@@ -52,6 +58,7 @@ class FileHandles:
             lowest = limit if problem.errno in EXHAUSTED else 0
         free = limit - lowest - self._count_missing()
         is_scarce = free < RESERVE
+        self._skipped = _MAX_SKIPPED if free > 8 * RESERVE else 0
         if is_scarce and (now := monotonic()) - self._logged_at > _EPISODE:
             self._logged_at = now
             log.error("%d of %d file handles are in use, so requests are refused", lowest, limit)

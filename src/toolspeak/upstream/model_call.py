@@ -10,14 +10,15 @@ received, and everything is recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from msgspec import Struct, field, structs
 
 from ..engine import Attempt, ModelProfile, Pipeline, ReplyReader, run_pipeline
+from ..engine.pipeline import StepRunner
 from ..engine.plan import involves_tools
 from ..engine.recovery import is_tool_rejection
 from ..errors import UpstreamError, WireError
@@ -32,7 +33,6 @@ from .worker_thread import LARGE, WorkerThread
 _LARGE_CONVERSATION = 2**21
 """Bytes of a request from which each chunk of its reply is read in the worker thread, too: every
 call is compared with the whole conversation."""
-_Result = TypeVar("_Result")
 _DELTAS = frozenset({TextDelta, ReasoningDelta, ArgumentsDelta})
 
 
@@ -104,7 +104,7 @@ class ModelCall:
         self._pipeline = pipeline
         try:
             send = partial(self._send, pipeline)
-            rest = await run_pipeline(pipeline, send, self.run_beside)
+            rest = await run_pipeline(pipeline, send, self._find_runner)
         except UpstreamError as problem:
             if self._attempt_record:
                 self._attempt_record.set_failure(problem.failure)
@@ -126,11 +126,15 @@ class ModelCall:
             return ()
         return (*pipeline.attempt.outgoing.notes, *pipeline.notes)
 
-    async def run_beside(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function, in the worker thread if the request or the reply is large."""
-        if self._is_large or self._reply_size > LARGE:
-            return await self._services.worker.run(function)
-        return function()
+    @property
+    def worker(self) -> WorkerThread | None:
+        """The thread for all work on a large request or reply; None if both are small."""
+        is_large = self._is_large or self._reply_size > LARGE
+        return self._services.worker if is_large else None
+
+    def _find_runner(self) -> StepRunner | None:
+        worker = self.worker
+        return worker.run if worker else None
 
     def fold(self, rest: list[Event]) -> Reply:
         """Return the whole reply: everything that was sent, and `rest`. Call it once."""
@@ -218,7 +222,10 @@ class ModelCall:
         with self.waiting:
             body = await response.read_body()
         self._reply_size += len(body)
-        failures, value = await self.run_beside(partial(_read_whole, pipeline, response, body))
+        if worker := self.worker:
+            failures, value = await worker.run(_read_whole, pipeline, response, body)
+        else:
+            failures, value = _read_whole(pipeline, response, body)
         if failures:
             raise response.error_for(_find_failure(failures))
         if value is not None and self._may_forward and _is_utf8(body):
@@ -272,8 +279,9 @@ class ModelCall:
             with self.waiting:
                 body = await response.read_body()
             self._reply_size += len(body)
-            read = partial(_read_whole, pipeline, response, body)
-            return (await self.run_beside(read))[0], True
+            if worker := self.worker:
+                return (await worker.run(_read_whole, pipeline, response, body))[0], True
+            return _read_whole(pipeline, response, body)[0], True
         try:
             if pipeline.has_sent_content:
                 # From the first content on, waiting for the upstream is not overhead.

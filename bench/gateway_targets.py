@@ -178,7 +178,7 @@ def run_pair(port: int, other: str, url: str, mode: str) -> None:
     """Run two gateways in one process, one of them with the inspector."""
     from toolspeak.config.settings import Config, InspectorSettings, ModelSettings, UpstreamSettings
     from toolspeak.gateway.app import Gateway
-    from toolspeak.gateway.server import GatewayServer, event_loop_factory, tune_garbage_collector
+    from toolspeak.gateway.server import GatewayServer, event_loop_factory, tune_process
 
     async def serve() -> None:
         serving: list[Any] = []
@@ -195,7 +195,7 @@ def run_pair(port: int, other: str, url: str, mode: str) -> None:
             )
         await asyncio.gather(*serving)
 
-    tune_garbage_collector()
+    tune_process()
     with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
         runner.run(serve())
 

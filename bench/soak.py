@@ -1,6 +1,6 @@
 """Many concurrent streams for a while: without errors or lost text, and with constant memory.
 
-    python -m bench.soak [--clients 200] [--seconds 60]
+    python -m bench.soak [--clients 1000] [--seconds 60]
 
 Every reply is read to its end and compared with what the upstream sent.
 """
@@ -28,6 +28,7 @@ from bench.gateway import (
     start_process,
 )
 from bench.gateway_targets import CHUNKS
+from toolspeak.upstream.file_handles import raise_handle_limit
 
 _PACE = 0.03
 """Seconds between two chunks: the speed of a good local model."""
@@ -88,9 +89,10 @@ async def _run(port: int, pid: int, clients: int, seconds: float) -> tuple[Soak,
 
 def main() -> int:
     options = argparse.ArgumentParser(description="Many streams at once, for a while.")
-    options.add_argument("--clients", type=int, default=200)
+    options.add_argument("--clients", type=int, default=1000)
     options.add_argument("--seconds", type=float, default=60)
     chosen = options.parse_args()
+    raise_handle_limit()
     port = find_free_port()
     slow = start_process([*TARGETS, "upstream", str(port), str(_PACE)], port, 1)
     with tempfile.TemporaryDirectory() as folder, slow:

@@ -33,7 +33,7 @@ KINDS: dict[FailureKind, tuple[tuple[int, ...], str, str]] = {
     ),
     "too_large": (
         (400, 413, 431),
-        "The body, the headers or the number of tools exceeds the configured `limits`.",
+        "The body, the headers, or a count such as that of the tools exceeds the configured `limits`.",
         "Send less, or raise the limit named in the message.",
     ),
     "context_length": (
@@ -49,7 +49,7 @@ KINDS: dict[FailureKind, tuple[tuple[int, ...], str, str]] = {
     "overloaded": (
         (503, 529),
         "The upstream or the gateway is overloaded, or the gateway is shutting down.",
-        "Try again; raise `limits.concurrent_requests` if the error comes from the gateway.",
+        "Try again; if the error comes from the gateway, raise the limit named in the message.",
     ),
     "timeout": (
         (408, 504),

@@ -17,6 +17,7 @@ NOTES: dict[str, str] = {
     "echoed": "A call repeats one from a tool result or a document.",
     "truncated": "The reply ends inside a call.",
     "too-long": "A call is longer than the limit.",
+    "unsearched-text": "The reply is so long that the rest of its text is not searched for calls.",
     "not-a-call": "A marker is followed by nothing that can be parsed as a call.",
     "no-call": "The model states in its dialect that it makes no call.",
     # A call was accepted with a change, or dropped.

@@ -31,6 +31,10 @@ log_format = "json"
 body_bytes = 1
 header_bytes = 2
 json_depth = 3
+total_body_bytes = 6
+json_values = 7
+messages = 8
+tool_bytes = 9
 tools = 4
 concurrent_requests = 5
 [inspector]

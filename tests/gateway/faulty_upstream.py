@@ -9,6 +9,8 @@ with FaultyUpstream() as upstream:
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import monotonic
@@ -93,6 +95,12 @@ class ReceivedRequest:
     async def end_chunks(self) -> None:
         await self.send(b"0\r\n\r\n")
 
+    def reset(self) -> None:
+        """Reset the connection, which discards what the gateway has not read."""
+        connection = self._writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
+
     async def wait_for_close(self) -> None:
         """Wait until the gateway closes the connection."""
         while await self._reader.read(65536):
@@ -155,7 +163,7 @@ class FaultyUpstream:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         server = self._loop.run_until_complete(
-            asyncio.start_server(self._serve_connection, "127.0.0.1", 0, limit=2**20)
+            asyncio.start_server(self._serve_connection, "127.0.0.1", 0, limit=2**20, backlog=2048)
         )
         self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         self._started.set()

@@ -28,6 +28,7 @@ from tests.gateway.running_gateway import RunningGateway, make_config, run_gatew
 from toolspeak._util import encode_json
 from toolspeak.config.settings import Config, ServerSettings
 from toolspeak.events import Finish, TextDelta
+from toolspeak.gateway import chat_handler
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure
 
@@ -501,7 +502,7 @@ def test_internal_error_reveals_only_request_id(
     def fail(_: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(locked_gateway.gateway.access, "check_tool_count", fail)
+    monkeypatch.setattr(chat_handler, "check_schemas", fail)
     for client in CLIENTS:
         response = ask(locked_gateway.url, client, authorization=f"Bearer {KEYS[0]}")
         assert response.status == 500

@@ -62,7 +62,7 @@ async def store_response(conversations: ConversationStore, client: str, identity
         wire="openai_responses", model="m", messages=(Message("user", (Text("Hi"),)),)
     )
     reply = Reply(parts=(Text("Hello"),), id=identity, wire="openai_responses")
-    await conversations.remember(reply, Envelope(request, "id", 0), client, "m")
+    await conversations.remember(reply, Envelope(request, "id", 0), client, "m", [])
 
 
 # Tools.

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from .json_limits import MAX_VALUES, find_json_excess
 from .lenient_json import (
     MAX_DEPTH,
     QUOTE,
@@ -72,6 +73,8 @@ def parse_json(
     strings with unescaped quotes inside; `allow_escaped_quotes` reads text in which every quote is
     escaped, and is for text that is not itself inside a string. Raises `LenientJsonError`.
     """
+    if excess := find_json_excess(text, MAX_VALUES):
+        raise LenientJsonError(f"the JSON {excess}", 0)
     value = _parse_flat_object(text)
     if value is not None:
         return value, ()
@@ -183,6 +186,18 @@ def iter_strings(value: Any) -> Iterator[str]:
             pending.extend(reversed(list(item.values())))
         elif isinstance(item, (list, tuple)):
             pending.extend(reversed(item))
+
+
+def iter_objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object in a decoded value."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            yield item
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
 
 
 def map_strings(value: Any, change: Callable[[str], str]) -> Any:

@@ -74,8 +74,13 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 
     body_bytes: PositiveInt = 32 * 2**20
     header_bytes: PositiveInt = 65536
+    total_body_bytes: PositiveInt = 512 * 2**20
+    """For all requests of a process that are being served."""
     json_depth: Depth = 200
+    json_values: PositiveInt = 500_000
+    messages: PositiveInt = 20_000
     tools: PositiveInt = 1024
+    tool_bytes: PositiveInt = 4 * 2**20
     concurrent_requests: PositiveInt = 1024
 
 

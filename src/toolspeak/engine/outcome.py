@@ -68,6 +68,8 @@ _REJECTION_OUTCOMES: dict[str, OutcomeKind] = {
 }
 """The outcomes of rejected blocks that were meant as calls. Other rejections are examples, echoes
 and the like. The first of these codes that occurs in a reply determines its outcome."""
+_MAX_REFUSAL = 100_000
+"""The characters of a reply that may be a refusal; a longer one is an answer."""
 _COMPARED_CHARACTERS = 60
 _BODY_START = re.compile(r"[>\])=]\s*[{\[<\"]")
 """The start of a call's body after its opening marker."""
@@ -126,7 +128,9 @@ def _is_complete_without_text(reply: Reply) -> bool:
 
 
 def _classify_text(reply: Reply, request: Request, tools: tuple[Tool, ...]) -> OutcomeKind:
-    kind = _classify_refusal(reply.text, request, tools) if tools else "answer"
+    kind: OutcomeKind = "answer"
+    if tools and len(reply.text) <= _MAX_REFUSAL:
+        kind = _classify_refusal(reply.text, request, tools)
     wanted = request.response_format if request.tools else None
     if wanted and reply.stop_reason != "length":
         is_refusal = kind != "answer" or begins_like_refusal(reply.text)
@@ -178,7 +182,7 @@ def _classify_refusal(text: str, request: Request, tools: tuple[Tool, ...]) -> O
     found = find_refusal(
         text,
         tools,
-        asked=last_user_text(request.messages),
+        asked=last_user_text(request.messages)[:_MAX_REFUSAL],
         after_result=any(isinstance(part, ToolResult) for part in last),
     )
     if found is None:

@@ -26,7 +26,7 @@ The gateway, the agent and the probe all run a pipeline, each with its own way t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
@@ -352,25 +352,43 @@ class ModeEvidence(Struct, frozen=True):
     """A native model wrote its call into the text; None if it made no call."""
 
 
+StepRunner = Callable[..., Awaitable[Any]]
+"""Calls a function with its arguments elsewhere, such as in a thread."""
+
+
 async def run_pipeline(
-    pipeline: Pipeline, send: Callable[[Attempt], Awaitable[None]]
+    pipeline: Pipeline,
+    send: Callable[[Attempt], Awaitable[None]],
+    find_runner: Callable[[], StepRunner | None] = lambda: None,
 ) -> list[Event]:
-    """Run a pipeline: `send` sends an attempt and feeds the reply. Return the rest of the reply."""
+    """Run a pipeline: `send` sends an attempt and feeds the reply. Return the rest of the reply.
+
+    `find_runner` returns what is to run the next step; None if that is fast.
+    """
     steps = pipeline.run()
-    attempt = next(steps)
+    problem: UpstreamError | None = None
     while True:
-        problem: UpstreamError | None = None
         try:
-            await send(attempt)
-        except UpstreamError as error:
-            problem = error
-        try:
-            attempt = steps.throw(problem) if problem else next(steps)
-        except StopIteration as end:
-            return end.value
+            runner = find_runner()
+            run = runner(_advance, steps, problem) if runner else None
+            result = await run if run else _advance(steps, problem)
         finally:
             # Break the reference cycle: its traceback refers to this frame.
-            problem = None
+            run = problem = None
+        if isinstance(result, list):
+            return result
+        try:
+            await send(result)
+        except UpstreamError as error:
+            problem = error
+
+
+def _advance(steps: Attempts[list[Event]], problem: UpstreamError | None) -> Attempt | list[Event]:
+    """Return the next attempt, or the rest of the reply."""
+    try:
+        return steps.throw(problem) if problem else next(steps)
+    except StopIteration as end:
+        return end.value
 
 
 def _no_call_error(outcome: Outcome) -> UpstreamError:

@@ -45,6 +45,8 @@ from .attempt import Attempt
 from .constrained import ConstrainedReader
 from .offered_tools import OfferedTools
 
+_MAX_SEARCHED = 2**22
+"""The characters of a reply in which calls are searched; no model writes as many in one reply."""
 _CONTENT = frozenset({TextDelta, ReasoningDelta, CallStart, ArgumentsDelta, PartAdded})
 
 
@@ -171,6 +173,8 @@ class CallExtractor:
             self._resolver.ids.claim(call_id)
         self._start: CallStart | None = None
         self._arguments: list[str] = []
+        self._searched = 0
+        """Characters of the reply that were searched for calls."""
         self.count = 0
         """Calls accepted so far."""
 
@@ -194,8 +198,17 @@ class CallExtractor:
     def _handle_text(self, event: TextDelta) -> Iterable[Event]:
         if not self._open_text_reader or event.extra:
             return self._pass_text(event)
+        self._searched += len(event.text)
+        if self._searched > _MAX_SEARCHED:
+            return self._stop_search(event)
         self._text_reader = reader = self._text_reader or self._open_text_reader()
         return self._finish_text_calls(reader.feed(event.text))
+
+    def _stop_search(self, event: TextDelta) -> Iterable[Event]:
+        """Pass the rest of an endless reply as text."""
+        self._open_text_reader = None
+        note = Note("unsearched-text", NOTES["unsearched-text"])
+        return [*self._flush_text(), note, self._unescape(event)]
 
     def _pass_text(self, event: TextDelta | ReasoningDelta) -> Iterable[Event]:
         return [*self._flush_text(), self._unescape(event)]

@@ -29,6 +29,7 @@ from ..store.base import MemoryStore, Store, open_store
 from ..types import Failure
 from ..upstream.catalog import Catalog, DiscoveredServer, UnknownModelError
 from ..upstream.client import UpstreamClient
+from ..upstream.file_handles import FileHandles
 from ..upstream.learned_modes import LearnedModes
 from ..upstream.model_call import ModelServices
 from ..upstream.record import CLIENT_CLOSED, RequestRecord
@@ -39,6 +40,7 @@ from .auth import AccessControl
 from .chat_handler import ChatHandler
 from .conversation_store import ConversationStore
 from .http import (
+    BodyBudget,
     ClientDisconnected,
     HttpRequest,
     HttpResponse,
@@ -48,6 +50,7 @@ from .http import (
     Send,
 )
 from .inspector_routes import InspectorRoutes
+from .preloading import load_files
 from .routes import ApiRoutes, RequestContext, Router
 
 if TYPE_CHECKING:
@@ -98,6 +101,7 @@ class Gateway:
         self.ticker = Ticker()
         self.upstreams = UpstreamClient(self.ticker)
         self.services = ModelServices(self.upstreams, LearnedModes(self.store))
+        self.worker = self.services.worker
         self._tracing = tracing or _open_tracer(config)
         self._token = token
         """Opens the inspector on loopback."""
@@ -105,6 +109,8 @@ class Gateway:
         """False if `config.server` does not say where the server listens."""
         self.recorder: RequestRecorder | None = None
         """Captures requests for the inspector; None if the inspector is off."""
+        self._bodies = BodyBudget()
+        self._file_handles = FileHandles(self._count_missing_handles)
         self._is_running = False
         self.is_stopping = False
         self.reload(config)
@@ -117,6 +123,7 @@ class Gateway:
         """Use another configuration for all further requests."""
         self.config = config
         self.access = AccessControl(config, self._token, is_address_known=self._is_address_known)
+        self._bodies.limit = config.limits.total_body_bytes
         self._catalog: Catalog | None = None
         self._configure_recorder(config)
 
@@ -138,6 +145,7 @@ class Gateway:
     def start(self) -> None:
         """Start background tasks; an event loop must be running."""
         self._is_running = True
+        self.worker.submit(partial(load_files, self.config))
         if self._shared:
             self._shared.start()
         if self.recorder:
@@ -150,6 +158,7 @@ class Gateway:
         if self.recorder:
             self.recorder.stop()
         self.upstreams.close()
+        self.worker.close()
         self.ticker.stop()
         if self._tracing:
             await self._tracing.close()
@@ -163,6 +172,11 @@ class Gateway:
             self._catalog = Catalog(self.config, self._environ, servers)
         return self._catalog
 
+    @property
+    def body_bytes(self) -> int:
+        """The bytes of all bodies of the requests being served."""
+        return self._bodies.used
+
     async def metrics_text(self) -> str:
         """Return the metrics of all processes that share the store."""
         return await self._shared.render() if self._shared else self.metrics.render()
@@ -172,7 +186,7 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request of an ASGI server."""
         if scope["type"] == "http":
-            request = HttpRequest(scope, receive, self.ticker)
+            request = HttpRequest(scope, receive, self.ticker, self._bodies)
             await self.serve(request, HttpResponse(send, request.stop_watching))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
@@ -232,6 +246,7 @@ class Gateway:
             record.status = CLIENT_CLOSED
         finally:
             request.stop_watching()
+            request.release_body()
 
     async def _dispatch(
         self,
@@ -260,6 +275,15 @@ class Gateway:
             message = f"the gateway is serving {limit} requests already; try again later, or "
             message += "raise `limits.concurrent_requests`"
             raise Refused(Failure("overloaded", message, 503), {"retry-after": "1"})
+        if self._file_handles.are_scarce():
+            message = "the gateway has too few file handles left; try again later, or start it "
+            message += "with a higher `ulimit -n`"
+            headers = {"retry-after": "1", "connection": "close"}
+            raise Refused(Failure("overloaded", message, 503), headers)
+
+    def _count_missing_handles(self) -> int:
+        """Return how many of the requests being served may still open a connection."""
+        return max(0, self.metrics.active_requests - self.upstreams.connection_count)
 
     def _add_cors_headers(self, request: HttpRequest, response: HttpResponse) -> None:
         """Allow pages of the configured origins to read the response, except the inspector's."""

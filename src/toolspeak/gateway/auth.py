@@ -1,4 +1,4 @@
-"""Access control: who may use the gateway and its inspector, and how large requests may be.
+"""Access control: who may use the gateway and its inspector.
 
 On loopback no key is needed, but web pages are kept out: the Host header must name this machine,
 requests from other origins are rejected, and bodies must be JSON, which a page cannot send to
@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 from ..config.addresses import is_loopback
 from ..config.settings import Config
 from ..observe.inspector.client import API_ROOT, INSPECTOR_ROOT
-from ..types import Failure, Request
+from ..types import Failure
 from .http import Refused, RequestHead
 
 PUBLIC_PATHS = frozenset({"/health", "/ready"})
@@ -109,13 +109,6 @@ class AccessControl:
 
     def allows_origin(self, origin: str) -> bool:
         return origin.lower() in self._origins or "*" in self._origins
-
-    def check_tool_count(self, request: Request) -> None:
-        count = len(request.tools or ())
-        if count > self._limits.tools:
-            message = f"the request has {count} tools, and at most {self._limits.tools} are "
-            message += "allowed; send fewer, or raise `limits.tools`"
-            raise Refused(Failure("too_large", message, 400, param="tools"))
 
     def _check_host(self, head: RequestHead) -> None:
         host = head.headers.get("host", "")

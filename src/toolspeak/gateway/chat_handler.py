@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from time import perf_counter, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._util import encode_json, random_id
 from ..errors import UpstreamError, WireError
@@ -19,11 +19,13 @@ from ..types import Note, Reply, Request
 from ..upstream.catalog import ResolvedModel
 from ..upstream.model_call import ModelCall
 from ..upstream.record import RequestRecord
+from ..upstream.worker_thread import LARGE
 from ..wires import Envelope, StreamEncoder, Wire, gemini, get_wire
 from ..wires.routes import Route
 from .conversation_store import WIRE as RESPONSES
-from .conversation_store import stores_response
+from .conversation_store import name_calls, stores_response
 from .http import HttpRequest, HttpResponse
+from .request_limits import check_schemas, read_json
 from .stream_writer import PINGS, StreamWriter
 
 if TYPE_CHECKING:
@@ -72,13 +74,17 @@ class ChatHandler:
     # The request.
 
     async def _decode_request(self) -> Request:
-        body = await self._http_request.read_json(self._gateway.config.limits)
-        request = self._wire.decode_request(
-            {**self._route.implied_fields, **body},
-            model=self._route.model,
-            stream=self._route.stream,
-        )
-        self._gateway.access.check_tool_count(request)
+        gateway, route, http_request = self._gateway, self._route, self._http_request
+        body = await read_json(http_request, gateway.config.limits, gateway.worker)
+        body = {**route.implied_fields, **body}
+        if http_request.body_size > LARGE:
+            return await gateway.worker.run(self._decode, body)
+        return self._decode(body)
+
+    def _decode(self, body: dict[str, Any]) -> Request:
+        route = self._route
+        request = self._wire.decode_request(body, model=route.model, stream=route.stream)
+        check_schemas(request)
         return request
 
     async def _respond_to_empty_request(self, request: Request) -> None:
@@ -126,6 +132,7 @@ class ChatHandler:
             keeps_deltas=stores_response(self._request),
             may_forward=not self._route.is_array,
             record=self._record,
+            size=self._http_request.body_size,
         )
 
     def _open_stream(self) -> StreamWriter:
@@ -146,11 +153,12 @@ class ChatHandler:
     async def _finish(self, rest: list[Event], stream: StreamWriter | None) -> None:
         """Send the rest of the reply, and remember what later requests need."""
         call = self._call
-        reply = call.fold(rest)
+        worker = call.worker
+        reply, names = await worker.run(self._fold, rest) if worker else self._fold(rest)
         self._record.set_reply(reply, call.notes)
         # Before the last byte is sent: the client's next request may need it.
         await self._gateway.conversations.remember(
-            reply, self._envelope, self._client_key, self._model_name
+            reply, self._envelope, self._client_key, self._model_name, names
         )
         if stream:
             await stream.send(rest, call.forwarded)
@@ -160,9 +168,18 @@ class ChatHandler:
             await self._http_response.send_whole(200, call.forwarded)
         else:
             self._set_headers((*reply.notes, *self._wire.find_losses(reply)))
-            body = self._wire.encode_reply(reply, self._envelope)
-            await self._http_response.send_whole(200, encode_json(body))
+            encode = self._encode_reply
+            body = await worker.run(encode, reply) if worker else encode(reply)
+            await self._http_response.send_whole(200, body)
         await call.learn(reply)
+
+    def _fold(self, rest: list[Event]) -> tuple[Reply, list[str]]:
+        """Return the whole reply, and the names of its calls."""
+        reply = self._call.fold(rest)
+        return reply, name_calls(self._request, reply)
+
+    def _encode_reply(self, reply: Reply) -> bytes:
+        return encode_json(self._wire.encode_reply(reply, self._envelope))
 
     def _set_headers(self, notes: Iterable[Note] = ()) -> None:
         """Add headers that describe how the request was served."""

@@ -39,6 +39,8 @@ _UNIQUE_ID_LENGTH = 12
 """Ids of this length are unique; shorter ones such as `call_1` recur."""
 _RESPONSE_ID = re.compile(r"[\x21-\x7e]{1,1024}")
 """The form of upstream ids. Any other id is unknown, also during an outage."""
+_MAX_NAME = 2**16
+"""The characters of a call's arguments that are part of its name; longer ones are hashed."""
 _MAX_LOOKUPS = 16
 """How many calls of a request are looked up at most: it may be full of unknown ones."""
 _ENCODING_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
@@ -78,15 +80,14 @@ class ConversationStore:
             request = await self._restore_tools(request, client, model)
         return request
 
-    async def remember(self, reply: Reply, envelope: Envelope, client: str, model: str) -> None:
-        """Remember the tools of a reply's calls and, if the client may continue it, the reply."""
+    async def remember(
+        self, reply: Reply, envelope: Envelope, client: str, model: str, call_names: list[str]
+    ) -> None:
+        """Remember the tools of a reply's calls, which `name_calls` has named, and the reply if the
+        client may continue it."""
         request = envelope.request
-        if request.tools and (calls := reply.calls):
-            user_text: str | None = None
-            if request.wire in _WIRES_WITHOUT_IDS or not all(map(_has_unique_id, calls)):
-                user_text = next(_user_texts(reversed(request.messages)), "")
-            names = [name for call in calls for name in _call_names(user_text, call)]
-            await self.remember_tools(client, model, names, request.tools)
+        if request.tools and call_names:
+            await self.remember_tools(client, model, call_names, request.tools)
         if stores_response(request) and not reply.failure:
             await self._store_response(reply, envelope, client)
 
@@ -254,6 +255,17 @@ def _user_texts(messages: Iterable[Message]) -> Iterator[str]:
                 yield text
 
 
+def name_calls(request: Request, reply: Reply) -> list[str]:
+    """Return the names to remember the tools of a reply's calls by."""
+    calls = reply.calls
+    if not calls or not request.tools:
+        return []
+    user_text: str | None = None
+    if request.wire in _WIRES_WITHOUT_IDS or not all(map(_has_unique_id, calls)):
+        user_text = next(_user_texts(reversed(request.messages)), "")
+    return [name for call in calls for name in _call_names(user_text, call)]
+
+
 def _call_names(user_text: str | None, call: ToolCall) -> list[str]:
     """Return the names to remember a call by, the best one last.
 
@@ -261,6 +273,8 @@ def _call_names(user_text: str | None, call: ToolCall) -> list[str]:
     text in another form the next time. `user_text` is None if the id is enough.
     """
     name, arguments = call_key(call.name, call.arguments)
+    if len(arguments) > _MAX_NAME:
+        arguments = hash_key("arguments", arguments)
     content = f"\0{name}\0{arguments}"
     if user_text is None:
         return [call.id + content]

@@ -9,13 +9,11 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import quote, unquote
 
-from ..calls.json_values import is_nested_deeper
 from ..config.settings import Limits
-from ..errors import ToolspeakError, WireError
+from ..errors import ToolspeakError
 from ..types import Failure
 from ..upstream.record import LARGE_CHUNK, RequestCapture, StreamCapture
 from ..upstream.timers import Alarm, Ticker
-from ..wires.framing import decode_json
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -40,6 +38,22 @@ class Refused(ToolspeakError):
 
 class ClientDisconnected(ToolspeakError):
     """The client has closed the connection."""
+
+
+class BodyBudget:
+    """The bytes of bodies that all requests together may hold in memory."""
+
+    def __init__(self) -> None:
+        self.limit = Limits().total_body_bytes
+        self.used = 0
+
+    def reserve(self, size: int) -> None:
+        """Take bytes from the budget; raise `Refused` if there are not enough."""
+        if self.used + size > self.limit:
+            message = f"the requests being served have more than {self.limit} bytes already; "
+            message += "try again later, or raise `limits.total_body_bytes`"
+            raise Refused(Failure("overloaded", message, 503), {"retry-after": "1"})
+        self.used += size
 
 
 class RequestHead:
@@ -74,8 +88,13 @@ class RequestHead:
 class HttpRequest(RequestHead):
     """A request. Its body is read on demand."""
 
-    def __init__(self, scope: Scope, receive: Receive, ticker: Ticker) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, ticker: Ticker, budget: BodyBudget | None = None
+    ) -> None:
         super().__init__(scope)
+        self._budget = budget or BodyBudget()
+        self.body_size = 0
+        """Bytes of the body received so far."""
         self.capture: RequestCapture | None = None
         """Keeps the request for the inspector."""
         self.is_disconnected = False
@@ -85,21 +104,6 @@ class HttpRequest(RequestHead):
         self._has_timed_out = False
         self._alarm: Alarm | None = None
         self._watcher: asyncio.Task[None] | None = None
-
-    async def read_json(self, limits: Limits) -> dict[str, Any]:
-        """Return the body, which must be a JSON object within the limits."""
-        data = await self.read_body(limits.body_bytes)
-        if self.capture:
-            self.capture.set_body(data)
-        if not data:
-            raise WireError("the request body is empty; send a JSON object")
-        value = decode_json(data)
-        if not isinstance(value, dict):
-            raise WireError("the request body must be a JSON object")
-        if is_nested_deeper(value, data, limits.json_depth):
-            problem = f"the request is nested more than {limits.json_depth} levels deep; "
-            raise WireError(problem + "raise `limits.json_depth` to allow more")
-        return value
 
     async def read_body(self, limit: int) -> bytes:
         """Return the whole body, which may have at most `limit` bytes. From here on, this task is
@@ -126,15 +130,16 @@ class HttpRequest(RequestHead):
 
     async def _receive_body(self, limit: int) -> bytes:
         parts: list[bytes] = []
-        size = 0
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnected
             part: bytes = message.get("body", b"")
-            size += len(part)
-            if size > limit:
+            size = len(part)
+            if self.body_size + size > limit:
                 raise _too_large(limit)
+            self._budget.reserve(size)
+            self.body_size += size
             parts.append(part)
             if not message.get("more_body"):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -151,6 +156,11 @@ class HttpRequest(RequestHead):
             pass
         self.is_disconnected = True
         task.cancel()
+
+    def release_body(self) -> None:
+        """Return the bytes of the body to the budget."""
+        self._budget.used -= self.body_size
+        self.body_size = 0
 
     def stop_watching(self) -> None:
         """Let the task end even if the client closes the connection now."""

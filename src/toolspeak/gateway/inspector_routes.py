@@ -33,6 +33,7 @@ from ..observe.inspector.request_view import (
 from ..store.base import Store
 from ..types import Failure, Trust
 from .http import Refused
+from .request_limits import read_json
 
 _Kind = TypeVar("_Kind")
 
@@ -108,7 +109,7 @@ class InspectorRoutes:
         await self._send_static(context, match["name"])
 
     async def _send_static(self, context: RequestContext, name: str) -> None:
-        content = _files().get(name)
+        content = load_page_files().get(name)
         if content is None:
             raise Refused(Failure("not_found", f"the inspector has no file {name!r}", 404))
         context.response.headers |= _HEADERS
@@ -222,7 +223,8 @@ class InspectorRoutes:
         await _send_json(context, parsed)
 
     async def _read_value(self, context: RequestContext, kind: type[_Kind]) -> _Kind:
-        body = await context.request.read_json(self._gateway.config.limits)
+        gateway = self._gateway
+        body = await read_json(context.request, gateway.config.limits, gateway.worker)
         try:
             return msgspec.convert(body, kind)
         except msgspec.ValidationError as problem:
@@ -239,7 +241,7 @@ async def _send_json(context: RequestContext, value: Any) -> None:
 
 
 @cache
-def _files() -> dict[str, bytes]:
+def load_page_files() -> dict[str, bytes]:
     """Return the content of the page's files by name."""
     folder = files("toolspeak.observe.inspector") / "static"
     return {one.name: one.read_bytes() for one in folder.iterdir() if one.is_file()}

@@ -25,6 +25,7 @@ from ..wires.routes import Route
 from .auth import accepts_html
 from .http import HttpRequest, HttpResponse, Refused
 from .model_list import OLLAMA_VERSION, ModelList
+from .request_limits import read_json
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -219,7 +220,8 @@ class ApiRoutes:
             )
 
     async def _read_body(self, context: RequestContext) -> dict[str, Any]:
-        return await context.request.read_json(self._gateway.config.limits)
+        gateway = self._gateway
+        return await read_json(context.request, gateway.config.limits, gateway.worker)
 
 
 # Token counts: by the upstream if it can, else by an estimate.

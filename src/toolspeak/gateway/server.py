@@ -14,8 +14,9 @@ import logging
 import secrets
 import signal
 import socket
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -26,9 +27,10 @@ from ..config.document import ConfigError, ConfigProblem, join_path
 from ..config.settings import Config, mask_url
 from ..errors import UsageError
 from ..upstream.discovery import LocalModels
+from ..upstream.file_handles import raise_handle_limit
+from .acceptor import ConnectionAcceptor
 from .app import Gateway
 from .auth import InspectorAccess
-from .balancing import SharedListener
 from .server_protocol import GatewayProtocol
 
 log = logging.getLogger("toolspeak.gateway")
@@ -36,6 +38,8 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 BACKLOG = 2048
 _GC_THRESHOLD = 10_000
 """New objects between garbage collections; a single request makes more than Python's 700."""
+_SWITCH_SECONDS = 0.0005
+"""The event loop needs several turns for each request that it serves."""
 _KEEP_ALIVE_SECONDS = 75
 """How long an idle connection stays open: longer than clients keep theirs."""
 _GRACE_SECONDS = 10
@@ -80,15 +84,12 @@ class GatewayServer:
 
     async def serve(
         self,
-        listener: socket.socket | SharedListener,
+        listener: socket.socket,
         on_start: Callable[[], None] = lambda: None,
     ) -> None:
         """Serve on a socket until `stop` is called."""
         self._gateway.start()
         self._server.on_start = on_start
-        if isinstance(listener, SharedListener):
-            self._server.shared_listener = listener
-            listener = listener.socket
         try:
             await self._server.serve(sockets=[listener])
             await self._end_tasks()
@@ -105,24 +106,24 @@ class GatewayServer:
 
 
 class _UvicornServer(uvicorn.Server):
-    """uvicorn's server, whose signals the runner handles. Workers share a listener."""
+    """uvicorn's server, whose signals the runner handles."""
 
     on_start: Callable[[], None]
-    shared_listener: SharedListener | None = None
+    _acceptors: Sequence[ConnectionAcceptor] = ()
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
         return contextlib.nullcontext()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup([] if self.shared_listener else sockets)
-        if self.shared_listener:
-            self.server_state.connections = self.shared_listener.connections
-            self.shared_listener.start(self._make_protocol)
+        await super().startup([])
+        self._acceptors = [ConnectionAcceptor(one, self._make_protocol) for one in sockets or ()]
+        for acceptor in self._acceptors:
+            acceptor.start()
         self.on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self.shared_listener:
-            self.shared_listener.stop()
+        for acceptor in self._acceptors:
+            acceptor.stop()
         await super().shutdown(sockets)
 
     def _make_protocol(self) -> GatewayProtocol:
@@ -160,7 +161,7 @@ class GatewayRunner(ABC):
         self.config = self._check(self._file_config)
         self.local = LocalModels(self.config)
         self._prepare()
-        tune_garbage_collector()
+        tune_process()
         with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
             runner.run(self._run())
 
@@ -261,8 +262,12 @@ class SingleProcessRunner(GatewayRunner):
         self._gateway.reload(config)
 
 
-def tune_garbage_collector() -> None:
-    """Exclude everything loaded so far from garbage collection, and collect less often."""
+def tune_process() -> None:
+    """Exclude everything loaded so far from garbage collection, and collect less often. Let threads
+    take turns more often, so that the event loop waits less for the worker thread. Allow as many
+    file handles as possible."""
+    raise_handle_limit()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD, 20, 50)

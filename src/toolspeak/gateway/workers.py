@@ -4,7 +4,7 @@ The supervisor binds the port, runs the embedded model, and starts the workers; 
 is started again. It sends its state to the workers' stdin, as lines of JSON; when its end of the
 pipe closes, they stop. Data that requests share is in the store only.
 
-    python -m toolspeak.gateway.workers LISTENER COUNTS NUMBER LEVEL FORMAT
+    python -m toolspeak.gateway.workers DESCRIPTOR LEVEL FORMAT
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from ..store.base import open_store
 from ..store.temporary import TemporaryDatabase
 from ..upstream.catalog import DiscoveredServer
 from .app import Gateway
-from .balancing import ConnectionCounts, SharedListener
-from .server import GatewayRunner, GatewayServer, event_loop_factory, tune_garbage_collector
+from .server import GatewayRunner, GatewayServer, event_loop_factory, tune_process
 
 log = logging.getLogger("toolspeak.gateway")
 _FIRST_PAUSE = 0.5
@@ -57,7 +56,6 @@ class MultiProcessRunner(GatewayRunner):
     def _prepare(self) -> None:
         self._stop_requested = asyncio.Event()
         self._workers: set[Process] = set()
-        self._counts, self._counts_descriptor = ConnectionCounts.create(self.config.server.workers)
         self._state_line = b""
         self._database = TemporaryDatabase() if self.config.store == "memory" else None
         if self._database is None:
@@ -74,8 +72,8 @@ class MultiProcessRunner(GatewayRunner):
     async def _run_workers(self) -> None:
         self._send_state()
         async with asyncio.TaskGroup() as group:
-            for number in range(self.config.server.workers):
-                group.create_task(self._keep_worker_alive(number))
+            for _ in range(self.config.server.workers):
+                group.create_task(self._keep_worker_alive())
             group.create_task(self._watch_local_models())
             self._announce(self)
 
@@ -106,13 +104,13 @@ class MultiProcessRunner(GatewayRunner):
             for worker in self._workers:
                 _send_line(worker, line)
 
-    async def _keep_worker_alive(self, number: int) -> None:
+    async def _keep_worker_alive(self) -> None:
         """Run one worker, and start the next when it dies."""
         pause = _FIRST_PAUSE
         clock = asyncio.get_running_loop().time
         while not self._stop_requested.is_set():
             started = clock()
-            code = await self._run_worker(number)
+            code = await self._run_worker()
             if self._stop_requested.is_set():
                 return
             pause = _FIRST_PAUSE if clock() - started > _STABLE_SECONDS else pause
@@ -120,9 +118,9 @@ class MultiProcessRunner(GatewayRunner):
             await self._stops_within(pause)
             pause = min(pause * 2, _MAX_PAUSE)
 
-    async def _run_worker(self, number: int) -> int:
+    async def _run_worker(self) -> int:
         """Run a worker until it ends or the gateway stops, and return its exit code."""
-        worker = await self._spawn_worker(number)
+        worker = await self._spawn_worker()
         self._workers.add(worker)
         _send_line(worker, self._state_line)
         exiting = asyncio.create_task(worker.wait())
@@ -136,20 +134,20 @@ class MultiProcessRunner(GatewayRunner):
             if not exiting.done():
                 _kill(worker)
             self._workers.discard(worker)
-            self._counts.clear(number)
         return await exiting
 
-    async def _spawn_worker(self, number: int) -> Process:
-        descriptors = self._listener.fileno(), self._counts_descriptor
+    async def _spawn_worker(self) -> Process:
+        descriptor = self._listener.fileno()
         level = logging.getLogger().getEffectiveLevel()
         # -P: do not import modules of the same name from the current directory.
         program = [sys.executable, "-P", "-m", "toolspeak.gateway.workers"]
         return await asyncio.create_subprocess_exec(
             *program,
-            *map(str, (*descriptors, number, level)),
+            str(descriptor),
+            str(level),
             self.config.server.log_format,
             stdin=PIPE,
-            pass_fds=descriptors,
+            pass_fds=(descriptor,),
             # Only the supervisor gets Ctrl-C; it lets the workers finish their requests.
             start_new_session=True,
         )
@@ -189,7 +187,7 @@ class _Worker:
         )
         self._server = GatewayServer(self._gateway)
 
-    async def serve(self, listener: SharedListener) -> None:
+    async def serve(self, listener: socket.socket) -> None:
         """Serve until the supervisor ends or closes the pipe."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._server.stop, signal.SIGTERM)
@@ -207,14 +205,12 @@ class _Worker:
         self._server.stop(signal.SIGTERM)
 
 
-async def _run_worker(listener: int, counts: int, number: int) -> None:
+async def _run_worker(descriptor: int) -> None:
     lines = asyncio.StreamReader(limit=_MAX_LINE)
     protocol = asyncio.StreamReaderProtocol(lines)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     if line := await lines.readline():
-        worker = _Worker(lines, _DECODER.decode(line))
-        shared_socket = socket.socket(fileno=listener)
-        await worker.serve(SharedListener(shared_socket, ConnectionCounts(counts), number))
+        await _Worker(lines, _DECODER.decode(line)).serve(socket.socket(fileno=descriptor))
 
 
 def main(arguments: list[str]) -> None:
@@ -222,12 +218,11 @@ def main(arguments: list[str]) -> None:
     for number in (signal.SIGHUP, signal.SIGINT):
         # The supervisor handles them, even if they are sent to all processes.
         signal.signal(number, signal.SIG_IGN)
-    *numbers, level, log_format = arguments
+    descriptor, level, log_format = arguments
     configure_logging("json" if log_format == "json" else "text", int(level))
-    tune_garbage_collector()
+    tune_process()
     with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
-        listener, counts, number = map(int, numbers)
-        runner.run(_run_worker(listener, counts, number))
+        runner.run(_run_worker(int(descriptor)))
 
 
 if __name__ == "__main__":

@@ -50,6 +50,9 @@ _MAX_BODY = 64 * 2**20
 """The maximum size of a whole reply, and of data in a stream without any events."""
 _MAX_ERROR_BODY = 2**16
 _ERROR_BODY_TIMEOUT = 5.0
+_SLICE = 2**15
+"""Bytes of a stream that are returned at once: a million tiny events are read in many turns of the
+event loop."""
 _COMPLETE_TIMEOUT = 2.0
 """Seconds for the connection to end after a complete reply."""
 _CONTEXT_ADVICE = (
@@ -70,6 +73,11 @@ class UpstreamClient:
     def __init__(self, ticker: Ticker) -> None:
         self._pool = Pool(ticker)
         self._slots: dict[str, asyncio.Semaphore] = {}
+
+    @property
+    def connection_count(self) -> int:
+        """The number of open connections."""
+        return self._pool.size
 
     def close(self) -> None:
         """Close all connections."""
@@ -179,6 +187,9 @@ class UpstreamClient:
             await connection.send_request(data, deadline)
             return connection
         except CannotConnect as problem:
+            if problem.is_exhausted:
+                failure = Failure("overloaded", "the gateway has no file handles left", 503)
+                raise UpstreamError(failure, {"retry-after": "1"}) from None
             status = 504 if problem.is_timeout else 502
             raise upstream_error(endpoint, str(problem), status) from None
         except HttpProblem as problem:
@@ -265,6 +276,8 @@ class UpstreamResponse:
         self._captured: list[float | bytes] | None = None
         """Where chunks are captured for the inspector."""
         self._captures: tuple[StreamCapture, ...] = ()
+        self._rest = b""
+        """Received, but not returned yet."""
         self._size = 0
         """Bytes received."""
         self._check_size_at = _MAX_BODY
@@ -303,8 +316,25 @@ class UpstreamResponse:
 
     # The body.
 
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes received since the last event."""
+        return self._size - self._progress_size
+
     async def read_chunk(self) -> bytes:
-        """Return the next chunk of the body, or b"" at its end."""
+        """Return the next chunk of a stream, or b"" at its end."""
+        if self._rest:
+            # Other requests take their turns.
+            await asyncio.sleep(0)
+            data, self._rest = self._rest[:_SLICE], self._rest[_SLICE:]
+            return data
+        data = await self._receive()
+        if len(data) > _SLICE:
+            data, self._rest = data[:_SLICE], data[_SLICE:]
+        return data
+
+    async def _receive(self) -> bytes:
+        """Return all that was received of the body, or b"" at its end."""
         if self._is_released:
             return b""
         connection = self._connection
@@ -333,7 +363,7 @@ class UpstreamResponse:
     async def read_body(self) -> bytes:
         """Return the whole body."""
         parts: list[bytes] = []
-        while data := await self.read_chunk():
+        while data := await self._receive():
             parts.append(data)
             if self._connection.is_read:
                 # Most often, everything has been received by now.
@@ -397,7 +427,7 @@ class UpstreamResponse:
         parts: list[bytes] = []
         try:
             while self._size - self._progress_size < _MAX_ERROR_BODY:
-                data = await self.read_chunk()
+                data = await self._receive()
                 if not data:
                     break
                 parts.append(data)

@@ -22,6 +22,7 @@ import aiohappyeyeballs
 from msgspec import Struct
 
 from ..config.addresses import is_loopback
+from .file_handles import EXHAUSTED
 from .http_connection import Connection, Disconnected, HttpProblem
 from .timers import Alarm, Ticker
 
@@ -69,9 +70,13 @@ class Address(Struct, frozen=True):
 class CannotConnect(HttpProblem):
     """No connection to the server could be opened."""
 
-    def __init__(self, message: str, *, is_timeout: bool = False) -> None:
+    def __init__(
+        self, message: str, *, is_timeout: bool = False, is_exhausted: bool = False
+    ) -> None:
         super().__init__(message)
         self.is_timeout = is_timeout
+        self.is_exhausted = is_exhausted
+        """This process has no file handles left."""
 
 
 class Pool:
@@ -83,6 +88,11 @@ class Pool:
         self._origins: dict[Connection, Origin] = {}
         """All open connections."""
         self._sweeping = Alarm(self._sweep)
+
+    @property
+    def size(self) -> int:
+        """The number of open connections."""
+        return len(self._origins)
 
     def idle(self, origin: Origin) -> Connection | None:
         """Return an idle connection that can be reused, or None."""
@@ -144,13 +154,15 @@ class Pool:
             async with asyncio.timeout(timeout):
                 if origin.proxy:
                     return await self._through_proxy(origin)
-                tls = _tls() if origin.scheme == "https" else None
+                tls = load_certificates() if origin.scheme == "https" else None
                 return await self._direct(origin.host, origin.port, tls)
         except TimeoutError:
             message = f"cannot be reached in {timeout:g} s"
             raise CannotConnect(message, is_timeout=True) from None
         except (OSError, ssl.SSLError, UnicodeError) as problem:
-            raise CannotConnect(f"cannot be reached: {_describe_error(problem)}") from None
+            is_exhausted = getattr(problem, "errno", None) in EXHAUSTED
+            message = f"cannot be reached: {_describe_error(problem)}"
+            raise CannotConnect(message, is_exhausted=is_exhausted) from None
 
     async def _direct(self, host: str, port: int, tls: ssl.SSLContext | None) -> Connection:
         loop = asyncio.get_running_loop()
@@ -176,7 +188,7 @@ class Pool:
         proxy = urlsplit(origin.proxy)
         if proxy.scheme not in _PORTS or not proxy.hostname:
             raise CannotConnect("cannot be reached: use an http:// or https:// proxy")
-        tls = _tls() if proxy.scheme == "https" else None
+        tls = load_certificates() if proxy.scheme == "https" else None
         port = proxy.port or _PORTS[proxy.scheme]
         connection = await self._direct(proxy.hostname, port, tls)
         if origin.scheme == "http":
@@ -198,7 +210,7 @@ class Pool:
             raise CannotConnect("cannot be reached: the proxy closed the connection") from None
         if connection.status != 200:
             raise CannotConnect(f"cannot be reached: the proxy answered {connection.status}")
-        return await connection.with_tls(_tls(), origin.host)
+        return await connection.with_tls(load_certificates(), origin.host)
 
     def _new(self) -> Connection:
         return Connection(self._ticker, self._remove)
@@ -252,8 +264,8 @@ def _ascii(host: str) -> str:
 
 
 @cache
-def _tls() -> ssl.SSLContext:
-    """Return the context of all connections; reading the certificates takes a while."""
+def load_certificates() -> ssl.SSLContext:
+    """Return the TLS context of all connections; reading the certificates takes a while."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -15,9 +15,10 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from ..engine import Attempt, ModelProfile, Pipeline, ReplyReader, run_pipeline
+from ..engine.pipeline import StepRunner
 from ..engine.plan import involves_tools
 from ..engine.recovery import is_tool_rejection
 from ..errors import UpstreamError, WireError
@@ -27,7 +28,11 @@ from .catalog import Endpoint, ResolvedModel
 from .client import UpstreamClient, UpstreamResponse
 from .learned_modes import LearnedModes
 from .record import AttemptRecord, RequestRecord
+from .worker_thread import LARGE, WorkerThread
 
+_LARGE_CONVERSATION = 2**21
+"""Bytes of a request from which each chunk of its reply is read in the worker thread, too: every
+call is compared with the whole conversation."""
 _DELTAS = frozenset({TextDelta, ReasoningDelta, ArgumentsDelta})
 
 
@@ -36,6 +41,7 @@ class ModelServices(Struct, frozen=True):
 
     upstreams: UpstreamClient
     learned_modes: LearnedModes
+    worker: WorkerThread = field(default_factory=WorkerThread)
 
 
 class EventSink(Protocol):
@@ -63,7 +69,9 @@ class ModelCall:
         keeps_deltas: bool = True,
         may_forward: bool = False,
         record: RequestRecord | None = None,
+        size: int = 0,
     ) -> None:
+        """`size` is that of the client's request in bytes."""
         self.request = request
         self.record = record or RequestRecord()
         self.waiting = Stopwatch()
@@ -77,9 +85,12 @@ class ModelCall:
         """The client's headers, some of which an upstream of the same API has to see."""
         self._keeps_deltas = keeps_deltas
         self._may_forward = may_forward
+        self._is_large = size > LARGE
+        self._is_large_conversation = size > _LARGE_CONVERSATION
         self._pipeline: Pipeline | None = None
         self._attempt_record: AttemptRecord | None = None
         self._holdback_timer: HoldbackTimer | None = None
+        self._reply_size = 0
         self._whole: tuple[bytes, Any] | None = None
         """The body of a whole reply, and its value."""
         self._unsent: list[Event] = []
@@ -92,7 +103,8 @@ class ModelCall:
         pipeline = Pipeline(self.request, profiles, is_streaming=self._sink is not None)
         self._pipeline = pipeline
         try:
-            rest = await run_pipeline(pipeline, partial(self._send, pipeline))
+            send = partial(self._send, pipeline)
+            rest = await run_pipeline(pipeline, send, self._find_runner)
         except UpstreamError as problem:
             if self._attempt_record:
                 self._attempt_record.set_failure(problem.failure)
@@ -113,6 +125,16 @@ class ModelCall:
         if pipeline is None or pipeline.attempt is None:
             return ()
         return (*pipeline.attempt.outgoing.notes, *pipeline.notes)
+
+    @property
+    def worker(self) -> WorkerThread | None:
+        """The thread for all work on a large request or reply; None if both are small."""
+        is_large = self._is_large or self._reply_size > LARGE
+        return self._services.worker if is_large else None
+
+    def _find_runner(self) -> StepRunner | None:
+        worker = self.worker
+        return worker.run if worker else None
 
     def fold(self, rest: list[Event]) -> Reply:
         """Return the whole reply: everything that was sent, and `rest`. Call it once."""
@@ -199,8 +221,12 @@ class ModelCall:
     async def _receive_whole(self, pipeline: Pipeline, response: UpstreamResponse) -> None:
         with self.waiting:
             body = await response.read_body()
-        events, value = read_reply(pipeline.reader, response, body)
-        if failures := pipeline.receive(events):
+        self._reply_size += len(body)
+        if worker := self.worker:
+            failures, value = await worker.run(_read_whole, pipeline, response, body)
+        else:
+            failures, value = _read_whole(pipeline, response, body)
+        if failures:
             raise response.error_for(_find_failure(failures))
         if value is not None and self._may_forward and _is_utf8(body):
             self._whole = body, value
@@ -229,8 +255,7 @@ class ModelCall:
         forwards = self._may_forward and self._may_forward_reply(attempt)
         timer = self._holdback_timer = HoldbackTimer(reader, self.record)
         while True:
-            batch, is_last = await self._read_batch(pipeline, reader, response)
-            events = pipeline.receive(batch)
+            events, is_last = await self._receive_batch(pipeline, reader, response)
             if timer.started or not events:
                 timer.update(is_released=bool(events))
             self._unsent = self._unsent + events if self._unsent else events
@@ -246,14 +271,17 @@ class ModelCall:
                 await sink.send(events, forwarded, response.received_at)
         self.forwarded = reader.take_forwarded() if forwards and reader.frame_count else None
 
-    async def _read_batch(
+    async def _receive_batch(
         self, pipeline: Pipeline, reader: ReplyReader, response: UpstreamResponse
     ) -> tuple[list[Event], bool]:
-        """Return the events of the next chunk, and True if it is the last one."""
+        """Return what the pipeline releases after the next chunk, and True if it is the last."""
         if not response.is_stream:
             with self.waiting:
                 body = await response.read_body()
-            return read_reply(reader, response, body)[0], True
+            self._reply_size += len(body)
+            if worker := self.worker:
+                return (await worker.run(_read_whole, pipeline, response, body))[0], True
+            return _read_whole(pipeline, response, body)[0], True
         try:
             if pipeline.has_sent_content:
                 # From the first content on, waiting for the upstream is not overhead.
@@ -263,15 +291,19 @@ class ModelCall:
                     data = await response.read_chunk()
         except UpstreamError as problem:
             # A complete reply cannot break off.
-            is_complete = reader.is_complete
-            return reader.finish() if is_complete else reader.read_events([problem.failure]), True
-        if not data:
-            return reader.finish(), True
+            if not reader.is_complete:
+                return pipeline.receive(reader.read_events([problem.failure])), True
+            data = b""
+        self._reply_size += len(data)
         frame_count = reader.frame_count
-        events = reader.feed(data)
+        if response.pending_bytes > LARGE or self._is_large_conversation:
+            worker = self._services.worker
+            events = await worker.run(_read_chunk, pipeline, reader, data)
+        else:
+            events = _read_chunk(pipeline, reader, data)
         if reader.frame_count > frame_count:
             response.mark_progress(is_complete=reader.is_complete)
-        return events, False
+        return events, not data
 
     def _remember(self, events: list[Event]) -> None:
         """Keep events for `fold`; deltas only if their text is needed."""
@@ -279,6 +311,19 @@ class ModelCall:
             self._sent += events
         elif len(events) != 1 or type(events[0]) not in _DELTAS:
             self._sent += [one for one in events if type(one) not in _DELTAS]
+
+
+def _read_chunk(pipeline: Pipeline, reader: ReplyReader, data: bytes) -> list[Event]:
+    """Return what the pipeline releases after a chunk; b"" is the end of the stream."""
+    return pipeline.receive(reader.feed(data) if data else reader.finish())
+
+
+def _read_whole(
+    pipeline: Pipeline, response: UpstreamResponse, body: bytes
+) -> tuple[list[Event], Any]:
+    """Return what the pipeline releases after a whole reply, and the reply's value."""
+    events, value = read_reply(pipeline.reader, response, body)
+    return pipeline.receive(events), value
 
 
 def read_reply(

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from .._util import encode_json
+from ..calls.json_limits import MAX_VALUES, find_json_excess
 from ..errors import WireError
 
 _LINE_ENDS = {end.encode(): b"\\u%04x" % ord(end) for end in "\x85\u2028\u2029"}
@@ -162,8 +163,10 @@ class JsonLines:
         return frame.data + b"\n"
 
 
-def decode_json(data: bytes | str) -> Any:
+def decode_json(data: bytes | str, max_values: int = MAX_VALUES) -> Any:
     """Parse a body or a frame."""
+    if excess := find_json_excess(data, max_values):
+        raise WireError(f"the JSON {excess}")
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -13,6 +13,13 @@ decides whether such a claim is false or honest.
 """
 
 from .claims import MAX_UNDECIDED, OpeningDetector, begins_like_refusal
-from .detection import Refusal, find_refusal
+from .detection import Refusal, find_refusal, load_vocabulary
 
-__all__ = ["MAX_UNDECIDED", "OpeningDetector", "Refusal", "begins_like_refusal", "find_refusal"]
+__all__ = [
+    "MAX_UNDECIDED",
+    "OpeningDetector",
+    "Refusal",
+    "begins_like_refusal",
+    "find_refusal",
+    "load_vocabulary",
+]

@@ -236,6 +236,12 @@ def _load_knowledge() -> ToolKnowledge:
     return msgspec.convert(table, ToolKnowledge)
 
 
+def load_vocabulary() -> None:
+    """Read all files of words, which are cached."""
+    load_languages()
+    _load_knowledge()
+
+
 class ToolPurpose(Struct, frozen=True):
     """The purpose of a tool, read from its name and description."""
 

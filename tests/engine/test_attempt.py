@@ -41,6 +41,7 @@ from toolspeak import (
 )
 from toolspeak._util import encode_json
 from toolspeak.dialects import DIALECTS
+from toolspeak.engine import reply_reader
 from toolspeak.engine.attempt import choose_context_window, note_truncated_prompt, prepare_attempt
 from toolspeak.engine.plan import ModelProfile
 from toolspeak.engine.roles import INSTRUCTION_WRAPPED
@@ -489,3 +490,17 @@ class TestContextWindow:
 
     def test_image_data_does_not_count_as_text(self) -> None:
         assert choose_context_window({"image": "A" * 10**6}, None, None) is None
+
+
+@pytest.mark.parametrize("size", [0, 5, 1000])
+def test_text_beyond_the_limit_is_not_searched_for_calls(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    call = render_calls(DIALECTS["hermes"], [CALL])
+    text = f"{call}{'.' * 500}{call}"
+    monkeypatch.setattr(reply_reader, "_MAX_SEARCHED", len(call) + 400)
+    sent = prepare(build_request(user("Go"), tools=TOOLS), mode="prompt", dialect="hermes")
+    reply = read_reply(sent, [TextDelta(text), Finish("stop")], piece=size)
+    assert len(reply.calls) == 1
+    assert reply.text.strip() == f"{'.' * 500}{call}"
+    assert [note.code for note in reply.notes] == ["unsearched-text"]

@@ -46,7 +46,7 @@ from .constrained import ConstrainedReader
 from .offered_tools import OfferedTools
 
 _MAX_SEARCHED = 2**22
-"""The characters of a reply in which calls are searched; no model writes as many in one reply."""
+"""The number of characters of a reply that are searched for calls; no model writes as many."""
 _CONTENT = frozenset({TextDelta, ReasoningDelta, CallStart, ArgumentsDelta, PartAdded})
 
 
@@ -198,17 +198,23 @@ class CallExtractor:
     def _handle_text(self, event: TextDelta) -> Iterable[Event]:
         if not self._open_text_reader or event.extra:
             return self._pass_text(event)
-        self._searched += len(event.text)
-        if self._searched > _MAX_SEARCHED:
-            return self._stop_search(event)
-        self._text_reader = reader = self._text_reader or self._open_text_reader()
-        return self._finish_text_calls(reader.feed(event.text))
+        room = _MAX_SEARCHED - self._searched
+        if len(event.text) > room:
+            return self._stop_search(event.text[:room], event.text[room:])
+        return self._search(event.text)
 
-    def _stop_search(self, event: TextDelta) -> Iterable[Event]:
-        """Pass the rest of an endless reply as text."""
+    def _search(self, text: str) -> list[Event]:
+        assert self._open_text_reader
+        self._searched += len(text)
+        self._text_reader = reader = self._text_reader or self._open_text_reader()
+        return self._finish_text_calls(reader.feed(text))
+
+    def _stop_search(self, text: str, rest: str) -> Iterable[Event]:
+        """Search `text` for calls, and pass the rest of the reply as it is."""
+        events = [*self._search(text), *self._flush_text()]
         self._open_text_reader = None
         note = Note("unsearched-text", NOTES["unsearched-text"])
-        return [*self._flush_text(), note, self._unescape(event)]
+        return [*events, note, self._unescape(TextDelta(rest))]
 
     def _pass_text(self, event: TextDelta | ReasoningDelta) -> Iterable[Event]:
         return [*self._flush_text(), self._unescape(event)]

@@ -12,11 +12,14 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 log = logging.getLogger("toolspeak.gateway")
 _RETRY_SECONDS = 0.1
 """The time until the next attempt if the system has no resources for a connection."""
+_LOG_SECONDS = 60.0
+"""The time between two log lines about that."""
 
 
 class ConnectionAcceptor:
@@ -30,8 +33,7 @@ class ConnectionAcceptor:
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[Any]] = set()
         self._pause: asyncio.TimerHandle | None = None
-        self._has_failed = False
-        """The last attempt has failed; that is logged once."""
+        self._logged_at = -_LOG_SECONDS
 
     def start(self) -> None:
         """Accept connections until `stop` is called."""
@@ -54,13 +56,12 @@ class ConnectionAcceptor:
             # Another worker was faster, or the client has gone.
             return
         except OSError as problem:
-            if not self._has_failed:
+            if (now := monotonic()) - self._logged_at > _LOG_SECONDS:
+                self._logged_at = now
                 log.error("connections have to wait: %s", problem)
-            self._has_failed = True
             self._loop.remove_reader(self._listener)
             self._pause = self._loop.call_later(_RETRY_SECONDS, self._listen)
             return
-        self._has_failed = False
         connection.setblocking(False)
         task = self._loop.create_task(
             self._loop.connect_accepted_socket(self._make_protocol, connection)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import logging
 import os
-import sys
+import resource
 from collections.abc import Callable
 from time import monotonic
 
@@ -24,10 +25,6 @@ EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 
 def raise_handle_limit() -> None:
     """Allow this process as many file handles as the system lets it have."""
-    if sys.platform == "win32":
-        return
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         # Some systems allow fewer than they say.
@@ -50,12 +47,9 @@ class FileHandles:
 
         The system gives out the lowest free number, which is about the number of those in use.
         """
-        if self._skipped or sys.platform == "win32":
+        if self._skipped:
             self._skipped -= 1
             return False
-        import fcntl
-        import resource
-
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
             lowest = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 0)

@@ -29,7 +29,6 @@ from ..store.base import MemoryStore, Store, open_store
 from ..types import Failure
 from ..upstream.catalog import Catalog, DiscoveredServer, UnknownModelError
 from ..upstream.client import UpstreamClient
-from ..upstream.file_handles import FileHandles
 from ..upstream.learned_modes import LearnedModes
 from ..upstream.model_call import ModelServices
 from ..upstream.record import CLIENT_CLOSED, RequestRecord
@@ -39,6 +38,7 @@ from ..wires.routes import Route, match_route
 from .auth import AccessControl
 from .chat_handler import ChatHandler
 from .conversation_store import ConversationStore
+from .file_handles import FileHandles
 from .http import (
     BodyBudget,
     ClientDisconnected,

@@ -27,10 +27,10 @@ from ..config.document import ConfigError, ConfigProblem, join_path
 from ..config.settings import Config, mask_url
 from ..errors import UsageError
 from ..upstream.discovery import LocalModels
-from ..upstream.file_handles import raise_handle_limit
 from .acceptor import ConnectionAcceptor
 from .app import Gateway
 from .auth import InspectorAccess
+from .file_handles import raise_handle_limit
 from .server_protocol import GatewayProtocol
 
 log = logging.getLogger("toolspeak.gateway")

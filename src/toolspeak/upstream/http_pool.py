@@ -8,6 +8,7 @@ pool.release(connection)        keeps it for the next request, or closes it
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import socket
@@ -22,7 +23,6 @@ import aiohappyeyeballs
 from msgspec import Struct
 
 from ..config.addresses import is_loopback
-from .file_handles import EXHAUSTED
 from .http_connection import Connection, Disconnected, HttpProblem
 from .timers import Alarm, Ticker
 
@@ -33,6 +33,8 @@ _NEXT_ADDRESS_DELAY = 0.25
 PATH_CHARACTERS = "/%:@!$&'()*+,;=~-._"
 """The characters that are not percent-encoded in a path."""
 _SOCKET_ADDRESS = re.compile(r" ?\('[^)]*\)")
+NO_HANDLES = frozenset({errno.EMFILE, errno.ENFILE})
+"""Errors of a process, or a system, that has too many open files."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -160,7 +162,7 @@ class Pool:
             message = f"cannot be reached in {timeout:g} s"
             raise CannotConnect(message, is_timeout=True) from None
         except (OSError, ssl.SSLError, UnicodeError) as problem:
-            is_exhausted = getattr(problem, "errno", None) in EXHAUSTED
+            is_exhausted = getattr(problem, "errno", None) in NO_HANDLES
             message = f"cannot be reached: {_describe_error(problem)}"
             raise CannotConnect(message, is_exhausted=is_exhausted) from None
 

@@ -7,7 +7,6 @@ are kept in reserve, and requests are refused before those are used.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import logging
 import os
@@ -15,12 +14,13 @@ import resource
 from collections.abc import Callable
 from time import monotonic
 
+from ..upstream.http_pool import NO_HANDLES
+
 log = logging.getLogger("toolspeak.gateway")
 RESERVE = 64
 """Handles for connections whose requests are refused, for files, and for the store."""
 _EPISODE = 60.0
 _MAX_SKIPPED = 8
-EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def raise_handle_limit() -> None:
@@ -55,7 +55,7 @@ class FileHandles:
             lowest = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 0)
             os.close(lowest)
         except OSError as problem:
-            lowest = limit if problem.errno in EXHAUSTED else 0
+            lowest = limit if problem.errno in NO_HANDLES else 0
         free = limit - lowest - self._count_missing()
         is_scarce = free < RESERVE
         self._skipped = _MAX_SKIPPED if free > 8 * RESERVE else 0

@@ -40,7 +40,7 @@ from tests.gateway.raw_clients import (
 )
 from tests.gateway.running_gateway import RunningGateway, make_config, run_gateway
 from toolspeak.config.settings import Limits
-from toolspeak.upstream.file_handles import raise_handle_limit
+from toolspeak.gateway.file_handles import raise_handle_limit
 
 _MAX_PAUSE = 0.6
 """CPU seconds. On a quiet machine, most pauses take less than 0.1; before, they took 1 to 16."""

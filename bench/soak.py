@@ -28,7 +28,7 @@ from bench.gateway import (
     start_process,
 )
 from bench.gateway_targets import CHUNKS
-from toolspeak.upstream.file_handles import raise_handle_limit
+from toolspeak.gateway.file_handles import raise_handle_limit
 
 _PACE = 0.03
 """Seconds between two chunks: the speed of a good local model."""

@@ -66,29 +66,26 @@ def _find_endless_schema(tools: tuple[Tool, ...]) -> str:
 
 def _check_counts(body: dict[str, Any], size: int, limits: Limits) -> None:
     for field in _MESSAGE_FIELDS:
-        if (count := _count(body.get(field))) > limits.messages:
-            _refuse(field, f"has {count} messages", limits.messages, "messages")
+        messages = body.get(field)
+        if isinstance(messages, list) and len(messages) > limits.messages:
+            _refuse(field, f"has {len(messages)} messages", limits.messages, "messages")
     for field in _TOOL_FIELDS:
         tools = body.get(field)
-        if tools and (count := _count_tools(tools)) > limits.tools:
+        if not isinstance(tools, list):
+            continue
+        if (count := _count_tools(tools)) > limits.tools:
             _refuse(field, f"has {count} tools", limits.tools, "tools")
-        if tools and size > limits.tool_bytes:
-            length = len(encode_json(tools))
-            if length > limits.tool_bytes:
-                _refuse(field, f"has tools of {length} bytes", limits.tool_bytes, "tool_bytes")
+        if size > limits.tool_bytes and (length := len(encode_json(tools))) > limits.tool_bytes:
+            _refuse(field, f"has tools of {length} bytes", limits.tool_bytes, "tool_bytes")
 
 
-def _count(value: Any) -> int:
-    return len(value) if isinstance(value, list) else 0
-
-
-def _count_tools(tools: Any) -> int:
+def _count_tools(tools: list[Any]) -> int:
     """Return the number of tools, with those in groups."""
-    count = _count(tools)
-    for tool in tools if count else ():
-        if isinstance(tool, dict):
-            grouped = (_count(tool.get(field)) for field in _GROUP_FIELDS)
-            count += max(0, sum(grouped) - 1)
+    count = len(tools)
+    for tool in tools:
+        for field in _GROUP_FIELDS if isinstance(tool, dict) else ():
+            if (group := tool.get(field)) and isinstance(group, list):
+                count += len(group) - 1
     return count
 
 

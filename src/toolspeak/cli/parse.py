@@ -20,14 +20,12 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add("--dialect", "read only this dialect (default: auto, any dialect)", default="auto")
     parser.add("--model", "try the dialects of this model first")
     parser.add_file("--tools", "check calls against the tools in this JSON file")
-    parser.add_flag(
-        "--types-only", "use the tools for types only: accept unknown tools and invalid arguments"
-    )
+    parser.add_flag("--types-only", "use the tools only to convert argument types; accept any call")
     parser.add_choice(
         "--trust",
         ("standard", "strict", "lenient"),
-        "strict accepts only calls with markers, in the expected dialect; lenient also accepts "
-        "calls within prose",
+        "standard skips examples; strict also requires the expected dialect; lenient accepts "
+        "whatever can be parsed as a call",
     )
     parser.add_file(
         "--context",

@@ -37,7 +37,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_flag("--verbose", "log each request")
     parser.add(
         "--log",
-        "log to standard error as text (default) or JSON; json logs every request",
+        "the format of the log on standard error; text (default), or json with every request",
         dest="log_format",
         choices=("text", "json"),
     )

@@ -22,7 +22,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 SENT_AT = "toolspeak.sent_at"
-"""The key of a scope that tells when the last chunk of the response was sent."""
+"""The scope's key for the time when the last chunk of the response was sent."""
 BODY_TIMEOUT = 120.0
 """Seconds that a client may take to send the body of a request."""
 _SINGLE_HEADERS = frozenset({b"host", b"origin", b"content-type", b"content-length"})
@@ -95,7 +95,7 @@ class HttpRequest(RequestHead):
             raise WireError("the request body must be a JSON object")
         if is_nested_deeper(value, data, limits.json_depth):
             problem = f"the request is nested more than {limits.json_depth} levels deep; "
-            raise WireError(problem + "raise `limits.json_depth` to allow more")
+            raise WireError(problem + "nest it less deeply, or raise `limits.json_depth`")
         return value
 
     async def read_body(self, limit: int) -> bytes:
@@ -116,7 +116,7 @@ class HttpRequest(RequestHead):
             raise _too_slow() from None
         finally:
             self._ticker.unset(late)
-        # Most responses are ready before the watcher starts, and need none.
+        # Watch later: most responses are ready before that.
         self._alarm = Alarm(lambda: self._start_watching(task))
         self._ticker.set(self._alarm)
         return body
@@ -199,7 +199,7 @@ class HttpResponse:
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
     async def send_chunk(self, data: bytes, now: float) -> None:
-        """Send more of the body; `now` is the time of it."""
+        """Send more of the body; `now` is the current time."""
         if capture := self.capture:
             capture.entries += (now, data)
             # Small chunks are counted together with those of the upstream.
@@ -209,7 +209,7 @@ class HttpResponse:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:
-        """Send the last of the body."""
+        """Send the end of the body."""
         if self.capture and data:
             self.capture.add(data)
         self.has_ended = True
@@ -225,12 +225,12 @@ def _find_repeated(pairs: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def _too_slow() -> Refused:
-    message = f"the request was not received within {BODY_TIMEOUT:g} s"
+    message = f"the request body did not arrive within {BODY_TIMEOUT:g} s; send it again"
     return Refused(Failure("timeout", message, 408), {"connection": "close"})
 
 
 def _too_large(limit: int) -> Refused:
     message = (
-        f"the request body is longer than {limit} bytes; raise `limits.body_bytes` to allow more"
+        f"the request body is longer than {limit} bytes; shorten it, or raise `limits.body_bytes`"
     )
     return Refused(Failure("too_large", message, 413))

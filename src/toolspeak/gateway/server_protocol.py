@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .app import Gateway
 
 MAX_HEAD = 2**18
-"""Bytes of a request before or after its body."""
+"""The most bytes of a request's headers, or of its trailers."""
 REQUEST_TIMEOUT = 120.0
 """Seconds to send the head of a request, or to read any part of a response."""
 _LINGER = 2.0
@@ -43,7 +43,7 @@ _MAX_SILENCE = 3.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _UPGRADE_HEADERS = frozenset({b"upgrade", b"connection", b"http2-settings"})
 _INVALID_REQUEST = "the request is not valid HTTP"
-_IS_PROXY_REQUEST = "this server is not a proxy; send the request to its own URL"
+_IS_PROXY_REQUEST = "this server is not a proxy; send a path such as /v1/models, not a whole URL"
 
 
 class GatewayProtocol(HttpToolsProtocol):
@@ -143,7 +143,7 @@ class GatewayProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as problem:
             self.send_400_response(f"{_INVALID_REQUEST}: {problem}")
         if self._head_size > MAX_HEAD:
-            message = f"the request has more than {MAX_HEAD} bytes before or after its body"
+            message = f"the request has more than {MAX_HEAD} bytes of headers or of trailers"
             self._refuse(Failure("too_large", message, 431))
 
     def _parse(self, data: bytes) -> bytes:
@@ -268,7 +268,7 @@ class _ClosingCycle(RequestResponseCycle):
     its body was refused before it was sent, and the server cannot know whether the body follows."""
 
     lingers = False
-    """The client may still be sending the body: closing the connection now would reset it."""
+    """Whether to wait before closing: while the client sends the body, closing would reset it."""
 
     async def send(self, message: Any) -> None:
         if not self.response_started:

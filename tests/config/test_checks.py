@@ -66,7 +66,7 @@ from toolspeak.config.settings import Config
         (
             "[upstreams.a]\nwire = 'openai_caht'\nbase_url = 'http://h'",
             [
-                "is not a known wire; did you mean openai_chat",
+                "is not a known API; did you mean openai_chat",
                 "`$.upstreams.a.wire`",
             ],
         ),
@@ -84,8 +84,8 @@ from toolspeak.config.settings import Config
         ("[models.m]\nupsteam = 'box'\n" + BOX, ["did you mean upstream?"]),
         (QWEN + "dialect = 'hermse'", ["did you mean hermes", "`$.models.qwen.dialect`"]),
         (QWEN + "tools = 'promt'", ["did you mean prompt?", "`$.models.qwen.tools`"]),
-        (QWEN + "trust = 'x'", ["known are strict, standard, lenient", "`$.models.qwen.trust`"]),
-        (QWEN + "compact_tools = 'often'", ["known are auto", "`$.models.qwen.compact_tools`"]),
+        (QWEN + "trust = 'x'", ["known names: strict, standard, lenient", "`$.models.qwen.trust`"]),
+        (QWEN + "compact_tools = 'often'", ["known names: auto", "`$.models.qwen.compact_tools`"]),
         (QWEN + "context = 0", [">= 1", "`$.models.qwen.context`"]),
         (QWEN + "model = '*'", ["is not a wildcard", "`$.models.qwen`"]),
         ('[models."a*b*"]\nupstream = "box"\n' + BOX, ["only one `*`", '`$.models["a*b*"]`']),
@@ -93,9 +93,12 @@ from toolspeak.config.settings import Config
         (QWEN + "[aliases]\na = 'qwn'", ["did you mean qwen?", "`$.aliases.a`"]),
         (QWEN + "[aliases]\nqwen = 'qwen'", ["both an alias and a model", "`$.aliases.qwen`"]),
         (QWEN + "[aliases]\na = 'b'\nb = 'a'", ["a -> b -> a", "`$.aliases.a`"]),
-        (QWEN + "[aliases]\na = 'a'", ["`a` names the model 'a'", "`$.aliases.a`"]),
+        (QWEN + "[aliases]\na = 'a'", ["the alias `a` refers to the model 'a'", "`$.aliases.a`"]),
         (QWEN + "[aliases]\n'*' = 'b'\nb = 'c'", ["* -> b -> *", '`$.aliases["*"]`']),
-        (QWEN + "[aliases]\n'g-*' = 'g-4'", ["`g-*` names the model 'g-4'", '`$.aliases["g-*"]`']),
+        (
+            QWEN + "[aliases]\n'g-*' = 'g-4'",
+            ["the alias `g-*` refers to the model 'g-4'", '`$.aliases["g-*"]`'],
+        ),
         ("a = 1\nb = = 2", ["a.toml, line 2: not valid TOML"]),
         ("a = 1\n\nb = 'x", ["a.toml, line 3: not valid TOML"]),
     ],
@@ -201,7 +204,7 @@ def test_load_config_of_unreadable_file_names_the_reason(tmp_path: Path) -> None
             {"TOOLSPEAK_HOST": "0.0.0.0"},
             ["the settings: other machines can reach", "need keys"],
         ),
-        ({"TOOLSPEAK_DEFAULT": "x"}, ["TOOLSPEAK_DEFAULT: `default` names the model 'x'"]),
+        ({"TOOLSPEAK_DEFAULT": "x"}, ["TOOLSPEAK_DEFAULT: `default` refers to the model 'x'"]),
         ({"TOOLSPEAK_CONFIG": "no.toml"}, ["no.toml cannot be read"]),
     ],
 )
@@ -216,7 +219,7 @@ def test_environment_with_problem_names_the_variable(
 @pytest.mark.parametrize(
     ("text", "environ", "warning"),
     [
-        ("", {"TOOLSPEAK_PROT": "1"}, "TOOLSPEAK_PROT is not a known variable; did you mean"),
+        ("", {"TOOLSPEAK_PROT": "1"}, "Toolspeak does not read TOOLSPEAK_PROT; did you mean"),
         ("[upstreams.a]\nprovider = 'openai'", {}, "OpenAI needs a key: set `key` or OPENAI_API"),
         (BOX + "base_url = 'http://h:1/v1'", {}, "remove `/v1` from `base_url`"),
         (

@@ -385,7 +385,7 @@ class ToolRound:
         return decision
 
     async def _redeem_approval(self, call: ToolCall, decision: ApprovalDecision) -> bool:
-        """Return True if the decision still holds at the moment of execution."""
+        """Return True if the decision still holds at the moment when the call runs."""
         approvals = self._agent.approvals
         if approvals.redeem(decision, call):
             return True

@@ -183,8 +183,7 @@ class Recovery:
     # After a failure of the upstream.
 
     def plan_without_native_tools(self, attempt: Attempt, problem: UpstreamError) -> bool:
-        """Move the tools into the prompt, once, if the upstream has rejected them. Return True if it
-        has."""
+        """Move the tools into the prompt if the upstream rejected them; once. Return True if so."""
         is_first = self.tools_error is None and self.profile.mode == "auto"
         if not is_first or not is_tool_rejection(attempt, problem.failure):
             return False

@@ -285,8 +285,8 @@ class CallExtractor:
         return [*notes, *self._accept(call, text)]
 
     def _accept(self, call: ToolCall, text: str) -> list[Event]:
-        """Return the events of an accepted call. `text` is the JSON of its arguments as received, for
-        arguments that stay unchanged."""
+        """Return the events of an accepted call. `text` is the JSON of its arguments as received,
+        or "" if they were changed."""
         if self._one_call and self.count:
             message = f"{NOTES['extra-call']} A call to {call.name!r} was dropped."
             return [Note("extra-call", message, call.id)]

@@ -176,7 +176,7 @@ class Catalog:
         )
 
     def find_model(self, name: str) -> ModelSettings | None:
-        """Return the settings for a configured or discovered model, but never the default model's."""
+        """Return the settings for a configured or discovered model, never the default model's."""
         configured = find_named_model(self._config, name)
         if configured:
             return structs.replace(configured.settings, model=configured.locations[0].model)

@@ -187,7 +187,7 @@ class ConfinedFolder(Struct, frozen=True):
 def open_folder(path: str | os.PathLike[str]) -> ConfinedFolder:
     root = os.path.realpath(os.path.expanduser(path))
     if not os.path.isdir(root):
-        raise UsageError(f"`folder` must be a folder, got {os.fspath(path)!r}")
+        raise UsageError(f"`folder` is not a folder: {os.fspath(path)!r}")
     return ConfinedFolder(root, _identify(os.stat(root)))
 
 

@@ -78,7 +78,7 @@ from toolspeak.config.settings import Config
         (BOX + 'headers = { A = "x\\ny" }', ["line breaks", "`$.upstreams.box.headers.A`"]),
         (BOX + "fallbacks = ['bxo']", ["did you mean box?", "`$.upstreams.box.fallbacks[0]`"]),
         (BOX + "fallbacks = ['box']", ["the upstream itself", "`$.upstreams.box.fallbacks[0]`"]),
-        ("[models.m]\nmodel = 'x'", ["`upstream` is required", "`$.models.m`"]),
+        ("[models.m]\nmodel = 'x'", ["`upstream` is missing", "`$.models.m`"]),
         ("[models]\nm = 'x'", ["Expected `object`, got `str`", "`$.models.m`"]),
         ("[models.m]\nupstream = 'bxo'\n" + BOX, ["did you mean box?", "`$.models.m.upstream`"]),
         ("[models.m]\nupsteam = 'box'\n" + BOX, ["did you mean upstream?"]),

@@ -383,7 +383,7 @@ HI = {"role": "user", "content": "Hi"}
                 tools=[{"type": "function", "function": {"name": "f"}}],
             ),
             {"tool_choice": None},
-            "cannot be required",
+            "cannot require calls",
         ),
         (
             build_chat(

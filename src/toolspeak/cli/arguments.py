@@ -73,8 +73,8 @@ class CommandParser(argparse.ArgumentParser):
         self.add_file("--gguf", "run this model file as the embedded model")
         self.add(
             "--embedded",
-            "run the embedded model; --no-embedded turns it off (default: run it with --gguf, or "
-            "if no upstream is configured)",
+            "turn the embedded model on or off (default: on with --gguf, or if no upstream is "
+            "configured)",
             action=argparse.BooleanOptionalAction,
         )
 

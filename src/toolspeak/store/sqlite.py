@@ -184,7 +184,7 @@ class Database(Entries):
         is_known = _read_pragma(sql, "application_id") == _APPLICATION_ID
         if not is_known and sql.execute("SELECT 1 FROM sqlite_schema").fetchone():
             raise sqlite3.OperationalError(
-                f"{self._path} belongs to another program; set `store` to another file"
+                f"{self._path} is a database of another program; set `store` to another file"
             )
         _set_log_mode(sql)
         # Data written just before a power failure may be lost.

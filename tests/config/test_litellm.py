@@ -97,7 +97,7 @@ def test_litellm_unsupported_settings_give_warnings() -> None:
         "'cloud' is ignored: the provider of 'azure/deployment' is not supported",
         "'embed' is ignored: it is not a chat model - at `$.model_list[6].model_info.mode`",
         "the alias is ignored: 'cloud' is not in `model_list` - at `$.router_settings.model_group",
-        "the fallback is ignored: 'cloud' is not in `model_list` - at `$.litellm_settings.",
+        "the fallback is ignored: 'cloud' is not in `model_list` - at `$.litellm_settings.f",
         "not supported and are ignored: hidden - at `$.router_settings.model_group_alias.hidden`",
         "not supported and are ignored: drop_params - at `$.litellm_settings`",
         "not supported and are ignored: routing_strategy - at `$.router_settings`",

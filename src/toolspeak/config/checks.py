@@ -90,12 +90,11 @@ def _check_server(server: ServerSettings) -> Iterator[ConfigProblem]:
     yield from _check_key(server.admin_key, "$.server.admin_key")
     for index, host in enumerate(server.allowed_hosts):
         if not _HOST.fullmatch(host):
-            message = f"expected a host name such as example.org, without http://, got {host!r}"
+            message = "expected a host name such as example.org, without http://"
             yield ConfigProblem(message, join_path("$.server.allowed_hosts", index))
     for index, origin in enumerate(server.allowed_origins):
         if not _ORIGIN.fullmatch(origin):
-            message = "expected an origin such as https://example.org, without a path, or `*`, "
-            message += f"got {origin!r}"
+            message = "expected an origin such as https://example.org, without a path, or `*`"
             yield ConfigProblem(message, join_path("$.server.allowed_origins", index))
 
 
@@ -110,7 +109,7 @@ def _check_key(key: str, path: str, *, may_be_empty: bool = True) -> Iterator[Co
 def _check_telemetry(endpoint: str) -> Iterator[ConfigProblem]:
     path = "$.telemetry.otlp_endpoint"
     if parse_http_url(endpoint) is None:
-        yield ConfigProblem("Expected a URL such as http://127.0.0.1:4318", path)
+        yield ConfigProblem("expected a URL such as http://127.0.0.1:4318", path)
     if not is_telemetry_installed():
         yield ConfigProblem(TELEMETRY_MISSING, path)
 
@@ -160,7 +159,7 @@ def _unknown_upstream(config: Config, field: str, name: str) -> str:
 def _check_base_url(server: ServerSettings, base_url: str, path: str) -> Iterator[ConfigProblem]:
     url = parse_http_url(base_url)
     if url is None:
-        yield ConfigProblem("Expected a URL such as https://example.org/v1", path)
+        yield ConfigProblem("expected a URL such as https://example.org/v1", path)
         return
     if "?" in base_url or "#" in base_url:
         yield ConfigProblem("`base_url` has a query or a fragment; remove it", path)

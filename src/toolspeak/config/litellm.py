@@ -262,7 +262,7 @@ class _Translation:
         for name, other, path in self._read_fallbacks():
             missing = [one for one in (name, other) if one not in fallbacks]
             if missing:
-                self._warn(f"the fallback is ignored: {missing[0]!r} is not served", path)
+                self._warn(f"the fallback is ignored: {missing[0]!r} is not in `model_list`", path)
             else:
                 fallbacks[name].append(other)
         return fallbacks

@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Return True if another request can be sent: the last one was sent, its response was
+        """True if another request can be sent: the last one was sent, its response was
         received, and the connection stays open."""
         transport = self._transport
         if not self.is_complete or not self._keeps_alive or transport is None:
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_read(self) -> bool:
-        """Return True if the whole response was received and read."""
+        """True if the whole response was received and read."""
         return self.is_complete and not self._chunks and not self._problem
 
     async def send_request(self, data: bytes, deadline: float) -> None:

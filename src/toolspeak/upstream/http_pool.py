@@ -199,7 +199,9 @@ class Pool:
         except Disconnected:
             raise CannotConnect("cannot be reached: the proxy closed the connection") from None
         if connection.status != 200:
-            raise CannotConnect(f"cannot be reached: the proxy answered {connection.status}")
+            advice = "; put its user and password into its URL" if connection.status == 407 else ""
+            problem = f"cannot be reached: the proxy answered {connection.status}{advice}"
+            raise CannotConnect(problem)
         return await connection.with_tls(_tls(), origin.host)
 
     def _new(self) -> Connection:

@@ -69,7 +69,7 @@ def said(request: Request) -> str:
         for part in message.parts
         if isinstance(part, Text)
     ]
-    if "was not executed" in texts[-1]:
+    if "was not run" in texts[-1]:
         return "Of course, with the city this time.\n" + called(city="Bergen", days="3")
     if "Bergen" in texts[-1]:
         return "I will look up the weather in Bergen.\n" + called(town="Bergen", days=3)

@@ -50,17 +50,18 @@ class TextDelta(Struct, frozen=True, tag="text"):
     text: str
     extra: dict[str, Any] | None = None
     item: str = ""
-    """The id of the API's item that contains it, if items have ids."""
+    """The id of the API's item that this is part of; empty if items have no ids."""
 
 
 class ReasoningDelta(Struct, frozen=True, tag="reasoning"):
-    """More of the reasoning before the answer. A `signature` or an `extra` ends the part."""
+    """More of the reasoning before the answer. A delta with a `signature` or an `extra`
+    is the last of its part."""
 
     text: str
     signature: str | None = None
     extra: dict[str, Any] | None = None
     item: str = ""
-    """The id of the API's item that contains it, if items have ids."""
+    """The id of the API's item that this is part of; empty if items have no ids."""
 
 
 class PartAdded(Struct, frozen=True, tag="part"):
@@ -100,8 +101,8 @@ class CallEnd(Struct, frozen=True, tag="call_end"):
 
 
 class CallRejected(Struct, frozen=True, tag="call_rejected"):
-    """A block that was meant as a call is rejected. A call that has started (`index`) is withdrawn;
-    without a `rejection`, its text is parsed again as something else."""
+    """A block that looks like a call is rejected. With an `index`, it had already started as that
+    call, which is withdrawn. Without a `rejection`, its text is parsed again as something else."""
 
     rejection: Rejection | None
     index: int | None = None
@@ -141,7 +142,7 @@ def fold(events: Iterable[Event]) -> Reply:
     started, finish, failure = _NOT_STARTED, _NOT_FINISHED, None
     has_calls = False
     for event in events:
-        # By frequency, most frequent first; a match would take twice as long.
+        # Most frequent first. A `match` would take twice as long.
         if isinstance(event, _DELTAS):
             content.append(event)
         elif isinstance(event, ArgumentsDelta):

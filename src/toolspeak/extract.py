@@ -39,7 +39,7 @@ from .types import COMPLETE_STOP_REASONS, Capabilities, Failure, Note, Reply, Tr
 from .wires import WIRES
 
 Extraction = Reply
-"""The result of `extract`: the same as that of `fold`."""
+"""The result of `extract`."""
 Json = dict[str, Any]
 
 
@@ -59,7 +59,7 @@ def extract(
     """Return the text, reasoning and calls of a reply: a text, or an API's response.
 
     Text is searched for calls only if the response has no structured ones. With `types_only`, calls
-    of undeclared tools are accepted too, and so are arguments that do not match the schema.
+    to undeclared tools are accepted too, and so are arguments that do not match the schema.
     `context` is the conversation: a call that repeats one from a tool result or document is
     rejected.
     """
@@ -115,7 +115,7 @@ def _is_plain_text(event: Event) -> bool:
 def _replace_text(
     events: list[Event], parse: Callable[[list[str]], Iterable[Event]]
 ) -> Iterator[Event]:
-    """Yield events with the text replaced by what it parses to, at its first place."""
+    """Yield the events; in place of the first text, those that all the text parses to."""
     texts = [event.text for event in events if isinstance(event, TextDelta) and not event.extra]
     for event in events:
         if not _is_plain_text(event):

@@ -1,6 +1,6 @@
 """The catalog of note codes: each code is stable, and its text says what happened.
 
-Note("coerced", message="'3' became 3", where="$.days")
+Note("coerced", message='"3" became 3', where="$.days")
 """
 
 from __future__ import annotations
@@ -13,30 +13,31 @@ NOTES: dict[str, str] = {
     "invalid-arguments": "A call's arguments do not match the tool's schema and cannot be coerced.",
     "placeholder": "An argument is a placeholder (`...`, `<city>`), so the call is an example.",
     "unexpected-dialect": "Trust is strict, and a call is in a dialect that was not expected.",
-    "example": "A call is only shown: in code, an example, text for the user, or a copied prompt.",
+    "example": "A call is only an example: in code, in a message to the user, announced as one, or "
+    "copied from the prompt.",
     "echoed": "A call repeats one from a tool result or a document.",
     "truncated": "The reply ends inside a call.",
     "too-long": "A call is longer than the limit.",
     "unsearched-text": "The reply is so long that the rest of its text is not searched for calls.",
     "not-a-call": "A marker is followed by nothing that can be parsed as a call.",
-    "no-call": "The model states in its dialect that it makes no call.",
+    "no-call": "The model states in its dialect that it calls no tool.",
     # A call was accepted with a change, or dropped.
     "name-corrected": "A tool was called by a variant of its declared name.",
     "name-inferred": "A call names no tool; its arguments match exactly one.",
     "coerced": "A value was converted to the type that the schema requires; `where` is its path.",
-    "id-replaced": "A call's id was already in use, or arrived after its arguments.",
-    "duplicate-call": "The same call appears twice; it is made once.",
-    "extra-call": "The request allows one call, and the reply has more; only the first is made.",
-    "wrong-closer": "A call was closed by the closing marker of another format.",
+    "id-replaced": "A call got a new id: its own was in use, or arrived after its arguments.",
+    "duplicate-call": "The same call appears twice; it was passed on once.",
+    "extra-call": "The request allows one call, and the reply has more; the first was passed on.",
+    "wrong-closer": "A call was closed by the closing marker of another dialect.",
     "unclosed": "The marker or bracket that closes a call is missing.",
-    "schema-unusable": "A tool's schema is invalid; only its valid keywords were checked.",
+    "schema-unusable": "A tool's schema is partly invalid; only its valid keywords were checked.",
     # Between two APIs.
     "unsupported": "The API does not support a field or a part; it was dropped.",
     "converted": "A field or part has no exact equivalent in the API; the nearest one was used.",
     "skipped-tool": "A tool that only another API can run was not offered.",
-    "renamed-tool": "The API does not allow a tool's name; it was sent under another.",
+    "renamed-tool": "The API does not allow a tool's name; the tool was sent under another.",
     "tools-rebuilt": "The request declares no tools; they were rebuilt from its earlier calls.",
-    "late-arguments": "Arguments arrived for a call that had ended or had never started.",
+    "late-arguments": "Arguments for a call that had ended, or had never started, were ignored.",
     "no-model-call": "The user's message contains the whole call; the model was not called.",
     "retried": "A reply was not usable, and the model was asked again; `where` is the outcome.",
     "prompt-truncated": "The upstream counted too few tokens: it cut the prompt to its context.",

@@ -14,8 +14,8 @@ from ._util import format_json
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ToolsMode = Literal["native", "prompt", "constrained"]
 Trust = Literal["strict", "standard", "lenient"]
-"""The condition for accepting text as a call: it is in an expected dialect (strict), it does not
-look like an example (standard), or it can be parsed as a call (lenient)."""
+"""The condition for accepting text as a call. `lenient`: it can be parsed as one. `standard`: also,
+it does not look like an example. `strict`: also, it is in an expected dialect."""
 
 
 class Tool(Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     freeform: bool = False
     """The call carries text (`{"input": …}`) instead of an object."""
     strict: bool | None = None
-    """The provider constrains the model to the schema, where it supports that."""
+    """Ask the provider to enforce the schema, if it can."""
     extra: dict[str, Any] = {}
 
 
@@ -131,7 +131,7 @@ class Message(Struct, frozen=True):
 
 
 class ToolChoice(Struct, frozen=True):
-    """The permission or obligation to call tools; `names` restricts it to some of them."""
+    """Says if the model may, must or must not call tools; `names` restricts it to some of them."""
 
     mode: Literal["auto", "none", "required"] = "auto"
     names: tuple[str, ...] = ()
@@ -187,7 +187,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Note(Struct, frozen=True, tag="note"):
-    """A recorded remark: something was repaired, coerced, guessed, dropped or retried."""
+    """A recorded remark: something was repaired, coerced, guessed, rejected, dropped or retried."""
 
     code: str
     message: str
@@ -196,7 +196,7 @@ class Note(Struct, frozen=True, tag="note"):
 
 
 class Rejection(Struct, frozen=True):
-    """A block that was meant as a call and is not made. It stays in the text of the reply."""
+    """A block that looks like a call and was not accepted. It stays in the text of the reply."""
 
     raw: str
     """The first 400 characters of the block; all of it, if the reply ends inside it."""
@@ -253,7 +253,7 @@ StopReason = Literal[
     "stop", "calls", "length", "stop_sequence", "filter", "refusal", "pause", "error"
 ]
 COMPLETE_STOP_REASONS = frozenset({"stop", "calls", "stop_sequence", None})
-"""The reasons of replies that ended by themselves, as far as the API says."""
+"""The stop reasons of complete replies. None: the API gave none."""
 
 
 class Reply(Struct, frozen=True, kw_only=True):
@@ -312,7 +312,7 @@ class Plan(Struct, frozen=True):
 
 
 class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
-    """Differences between a provider's requests and those of its API."""
+    """How a provider's requests differ from those of the API that it imitates."""
 
     rename: dict[str, str] = {}
     replace: dict[str, dict[str, str]] = {}
@@ -321,7 +321,7 @@ class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
     call_ids: int | None = None
     """The number of letters and digits that the id of a call must have."""
     roles: Literal["any", "system-first", "alternating"] = "system-first"
-    """The order of roles: `any`, as in OpenAI's API; one system message, as the first; and the same
-    with user and assistant alternating."""
+    """The order of roles. `any`: as in OpenAI's API. `system-first`: at most one system message, at
+    the start. `alternating`: the same, and user and assistant take turns."""
     after_results: str = ""
     """The assistant's text to insert between tool results and the user's next message."""

@@ -55,6 +55,10 @@ WRITES, READS = declare("delete_file"), declare("read_file", writes=False)
 SHELL = AgentTool(
     tool=Tool(name="shell"), handler=RecordingTool(), options=ToolOptions(always_ask=True)
 )
+DENIED = (
+    "`delete_file` was not run: the user denied it. "
+    "Do not repeat this call. Continue without it, or ask the user."
+)
 NAMED = ApprovalPolicy(always_ask=("delete_*",), auto_approve=("delete_file", "read_file"))
 
 
@@ -161,7 +165,7 @@ def test_yes_allows_one_call() -> None:
         call_delete_file("a", path="x"),
         call_delete_file("b", path="x"),
     )
-    assert result_texts == ["done", "`delete_file` was not run: the user denied it."]
+    assert result_texts == ["done", DENIED]
     assert len(approver.questions) == 2
 
 
@@ -192,7 +196,7 @@ def test_other_calls_run_after_a_denial() -> None:
         Approvals(approver=approver),
         [*call_delete_file("a", path="x"), *call_delete_file("b", path="y")],
     )
-    assert result_texts == ["`delete_file` was not run: the user denied it.", "done"]
+    assert result_texts == [DENIED, "done"]
     assert summarize_events(events)[:6] == [
         "call delete_file",
         "ApprovalRequested",
@@ -206,7 +210,7 @@ def test_other_calls_run_after_a_denial() -> None:
 @pytest.mark.parametrize("answer", ["maybe", None, True, 1, "yess"])
 def test_unknown_answer_denies(answer: Any) -> None:
     result_texts, _ = run_agent(Approvals(approver=ScriptedApprover(answer)), call_delete_file())
-    assert result_texts == ["`delete_file` was not run: the user denied it."]
+    assert result_texts == [DENIED]
 
 
 @pytest.mark.parametrize("answer", ["y", "Yes", "a"])
@@ -225,8 +229,8 @@ def test_failing_approver_denies(problem: BaseException) -> None:
     [result_texts], events = run_agent(approvals, call_delete_file())
     denied = "`delete_file` was not run: it needs approval, and "
     assert result_texts in (
-        f"{denied}the request for approval failed.",
-        f"{denied}the request was withdrawn.",
+        f"{denied}the request for approval failed. Continue without it.",
+        f"{denied}the request was withdrawn. Continue without it.",
     )
     assert [record.by for record in records] == ["no_answer"]
     assert summarize_events(events)[-1] == "answer"
@@ -235,7 +239,8 @@ def test_failing_approver_denies(problem: BaseException) -> None:
 def test_call_without_approver_is_denied() -> None:
     result_texts, _ = run_agent(Approvals(), call_delete_file())
     assert result_texts == [
-        "`delete_file` was not run: it needs approval, and there is no one to ask."
+        "`delete_file` was not run: it needs approval, and there is no one to ask. "
+        "Continue without it."
     ]
 
 
@@ -246,7 +251,8 @@ def test_late_answer_denies() -> None:
 
     result_texts, _ = run_agent(Approvals(ApprovalPolicy(timeout=0.05), never), call_delete_file())
     assert result_texts == [
-        "`delete_file` was not run: it needs approval, and there was no answer in time."
+        "`delete_file` was not run: it needs approval, and there was no answer in time. "
+        "Continue without it."
     ]
 
 
@@ -350,7 +356,7 @@ def test_invalid_policy_is_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="approval"):
         ApprovalPolicy(**wrong)
     mistaken: Any = "readonly"
-    with pytest.raises(UsageError, match="Expected one of full, read_only, ask"):
+    with pytest.raises(UsageError, match="`approval` must be one of full, read_only, ask"):
         Approvals(mistaken)
 
 

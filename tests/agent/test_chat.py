@@ -133,7 +133,7 @@ def test_chat_asks_for_approval(server: ScriptedServer, folder: Path) -> None:
         terminal.type("CALL read_file path=notes.txt")
         terminal.see("Run read_file?")
         terminal.see('path: "notes.txt"')
-        terminal.see("a)lways")
+        terminal.see("[a]lways")
         terminal.type(answer)
         terminal.see(seen)
         terminal.see("It gave:")
@@ -167,7 +167,7 @@ def test_ctrl_c_during_a_tool_stops_it(server: ScriptedServer, folder: Path) -> 
     terminal.ready()
     terminal.type("CALL shell command=echo_begun_>_begun;_sleep_300.25")
     terminal.see("Run shell?")
-    assert "a)lways" not in terminal.see("n)o:")
+    assert "[a]lways" not in terminal.see("[n]o:")
     terminal.type("y")
     _wait_until((folder / "work" / "begun").exists)
     terminal.interrupt()
@@ -189,7 +189,7 @@ def test_ctrl_c_at_a_question_denies_and_at_a_prompt_hints(
     terminal.see("press Ctrl-D to leave")
     terminal.ready()
     terminal.type("CALL read_file path=notes.txt")
-    terminal.see("a)lways")
+    terminal.see("[a]lways")
     terminal.interrupt()
     terminal.see("(interrupted)")
     terminal.ready()
@@ -201,10 +201,10 @@ def test_shortened_question_can_be_shown_completely(server: ScriptedServer, fold
     terminal.ready()
     padding = "_" * 700
     terminal.type(f"CALL shell command=echo_begun{padding};_touch_pwned")
-    assert "pwned" not in terminal.see("s)how all").split("Run shell?")[-1]
+    assert "pwned" not in terminal.see("[s]how all").split("Run shell?")[-1]
     terminal.type("s")
     terminal.see("touch pwned")
-    terminal.see("s)how all")
+    terminal.see("[s]how all")
     terminal.type("n")
     terminal.see("the user denied it")
     terminal.ready()
@@ -218,7 +218,7 @@ def test_text_typed_before_a_question_is_discarded(server: ScriptedServer, folde
     terminal.type("LATER read_file path=notes.txt")
     terminal.see("word3 ")
     terminal.type("y")
-    terminal.see("a)lways")
+    terminal.see("[a]lways")
     terminal.type("n")
     assert "tide" not in terminal.see("the user denied it")
     terminal.ready()
@@ -231,11 +231,11 @@ def test_slash_commands(server: ScriptedServer, folder: Path) -> None:
     for typed, seen in [
         ("/help", "/save [FILE]"),
         ("/tools", "[asks]"),
-        ("/mode full", "full: every call runs"),
+        ("/mode full", "full: calls run without asking, except"),
         ("/tools", "[allowed]"),
         ("/mode read_only", "read_only:"),
         ("/tools", "[denied]"),
-        ("/mode sometimes", "Expected one of full, read_only, ask"),
+        ("/mode sometimes", "There is no mode 'sometimes': choose one of full, read_only, ask"),
         ("/tols", "did you mean /tools?"),
         ("/model nosuch", "the model 'nosuch' is not available"),
         ("/model http://[::1", "ValueError"),

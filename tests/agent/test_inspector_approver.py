@@ -131,5 +131,5 @@ def test_unreachable_gateway_denies(gateway: RunningGateway) -> None:
 
 def test_no_running_gateway_is_rejected(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    with pytest.raises(UsageError, match="no gateway of yours"):
+    with pytest.raises(UsageError, match="no gateway is running"):
         ask_in_inspector()

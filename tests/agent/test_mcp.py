@@ -136,7 +136,7 @@ def test_agent_continues_after_tool_or_server_failure() -> None:
     assert died.is_error
     assert died.text == (
         "`raw__die` failed: MCP server 'raw' disconnected during the call. "
-        "The call may or may not have been executed. Check before you call it again."
+        "The call may or may not have run. Check before you call it again."
     )
     assert (added.is_error, added.text) == (False, "2 + 2 = 4")
 

@@ -138,7 +138,7 @@ def test_parse_with_invalid_stream_size_is_an_error(
 ) -> None:
     with pytest.raises(SystemExit):
         run(capsys, monkeypatch, "parse", "--stream", size)
-    assert f"{size!r} is not a whole number: expected 1 or more" in capsys.readouterr().err
+    assert f"expected a whole number of at least 1, got {size!r}" in capsys.readouterr().err
 
 
 def test_dialects_lists_names_models_and_samples(capsys: Any, monkeypatch: Any) -> None:

@@ -143,7 +143,7 @@ def test_convert_lists_and_indented_files(tmp_path: Path) -> None:
 
 def test_convert_with_unknown_api_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", "-", "--from", "soap", "--to", "anthropic"]) == 2
-    assert "There is no wire 'soap'. Use one of: openai_chat" in capsys.readouterr().err
+    assert "There is no API 'soap'. Use one of: openai_chat" in capsys.readouterr().err
 
 
 def test_convert_reads_standard_input(

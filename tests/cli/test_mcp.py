@@ -122,13 +122,13 @@ def test_tools_do_what_the_commands_do(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("parse", {}, '"text" is a required property - at `$`'),
+        ("parse", {}, 'not run: "text" is a required property'),
         ("parse", {"text": "x", "dialect": "klingon"}, "there is no dialect 'klingon'"),
-        ("parse", {"text": "x", "trust": "blind"}, "at `$.trust`"),
+        ("parse", {"text": "x", "trust": "blind"}, "not run: trust: "),
         ("parse", {"text": "x", "tools": [5]}, "Expected a tool, got `int` - at `$[0]`"),
         ("parse", {"text": "x", "context": [5]}, "at `$.context[0]`"),
         ("convert", {"value": 5, "source": "gemini", "target": "gemini"}, "Expected a JSON object"),
-        ("convert", {"value": {}, "source": "smtp", "target": "gemini"}, "no wire 'smtp'"),
+        ("convert", {"value": {}, "source": "smtp", "target": "gemini"}, "no API 'smtp'"),
         ("convert", {"value": "{", "source": "gemini", "target": "gemini"}, "JSON"),
         ("render", {"value": 5, "dialect": "hermes"}, "render"),
         ("dialects", {"names": ["klingon"]}, "there is no dialect 'klingon'"),

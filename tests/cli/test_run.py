@@ -273,7 +273,7 @@ def test_server_of_another_kind_is_an_error(run_client: RunClient, listed: Any) 
 def test_unsafe_model_name_is_an_error(run_client: RunClient, url: str, model: str) -> None:
     for more in ([], ["--print"]):
         output = read_error(run_client("claude", "--url", url, f"--model={model}", *more))
-        assert f"the model name {model!r} cannot be passed to a client" in output
+        assert f"the model name {model!r} begins with `-` or is not printable" in output
 
 
 def test_missing_home_is_an_error_only_for_clients_with_files(

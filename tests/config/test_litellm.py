@@ -92,16 +92,16 @@ def test_litellm_models_have_their_fallbacks(requested: str, attempts: list[str]
 def test_litellm_unsupported_settings_give_warnings() -> None:
     warnings = "\n".join(load_text(LITELLM, {"MY_KEY": "sk-mine"}, "litellm.conf").warnings)
     for fragment in (
-        "not supported and ignored: rpm - at `$.model_list[0].litellm_params`",
-        "not supported and ignored: base_model - at `$.model_list[2].model_info`",
+        "not supported and are ignored: rpm - at `$.model_list[0].litellm_params`",
+        "not supported and are ignored: base_model - at `$.model_list[2].model_info`",
         "'cloud' is ignored: the provider of 'azure/deployment' is not supported",
         "'embed' is ignored: it is not a chat model - at `$.model_list[6].model_info.mode`",
-        "the alias is ignored: 'cloud' is not served - at `$.router_settings.model_group_alias.g",
-        "the fallback is ignored: 'cloud' is not served - at `$.litellm_settings.fallbacks[0].cl",
-        "not supported and ignored: hidden - at `$.router_settings.model_group_alias.hidden`",
-        "not supported and ignored: drop_params - at `$.litellm_settings`",
-        "not supported and ignored: routing_strategy - at `$.router_settings`",
-        "not supported and ignored: database_url - at `$.general_settings`",
+        "the alias is ignored: 'cloud' is not in `model_list` - at `$.router_settings.model_group",
+        "the fallback is ignored: 'cloud' is not in `model_list` - at `$.litellm_settings.f",
+        "not supported and are ignored: hidden - at `$.router_settings.model_group_alias.hidden`",
+        "not supported and are ignored: drop_params - at `$.litellm_settings`",
+        "not supported and are ignored: routing_strategy - at `$.router_settings`",
+        "not supported and are ignored: database_url - at `$.general_settings`",
     ):
         assert fragment in warnings
     assert "hunter2" not in warnings

@@ -77,7 +77,7 @@ def test_instance_whose_process_id_was_reused_does_not_respond(
         assert len(list_instances()) == 1
         assert [*list_responding()] == []
         assert main(["explain"]) == 2
-    assert "no gateway of yours runs" in capsys.readouterr().err
+    assert "no gateway is running" in capsys.readouterr().err
 
 
 def test_busy_instance_counts_as_responding() -> None:

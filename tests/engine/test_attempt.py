@@ -370,15 +370,15 @@ CODEX: dict[str, Any] = {
 def test_unsupported_fields_are_noted_in_every_mode(mode: ToolsMode) -> None:
     request = get_wire("openai_responses").decode_request(CODEX)
     notes = prepare(request, mode=mode).outgoing.notes
-    name = "OpenAI Chat Completions" if mode == "native" else "a prompt"
+    name = "OpenAI Chat Completions" if mode == "native" else "Prompt mode"
 
     def lost(what: str, by: str = name) -> tuple[str, str]:
         return "unsupported", f"{by} does not support {what}; dropped."
 
     assert {(note.code, note.message) for note in notes} == {
-        ("skipped-tool", f"{name} cannot run the hosted tool 'web_search'."),
-        ("renamed-tool", "The tool 'files.read' is sent as 'files_read'."),
-        ("converted", f"{name} has no freeform tools; the text is sent as the argument `input`."),
+        ("skipped-tool", f"{name} cannot run the hosted tool 'web_search'; it was not offered."),
+        ("renamed-tool", "The tool 'files.read' was sent as 'files_read'."),
+        ("converted", f"{name} has no freeform tools; the text was sent as the argument `input`."),
         ("converted", INSTRUCTION_WRAPPED),
         lost("`odd_text`"),
         lost("`odd_tool`"),

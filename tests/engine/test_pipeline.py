@@ -128,7 +128,7 @@ class TestRetries:
     @pytest.mark.parametrize(
         ("said", "choice", "first", "second"),
         [
-            (REJECTED, "auto", "Your call was not executed.", "Your call is still invalid."),
+            (REJECTED, "auto", "Your call was not run.", "Your call is invalid."),
             (CUT, "auto", "Your call was cut off", "Your call was cut off again."),
             (WORDS, "required", "You must call one of these tools now", "Do not answer in text."),
         ],

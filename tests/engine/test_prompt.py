@@ -121,7 +121,7 @@ def test_compact_list_shows_the_grammar_below_its_tool() -> None:
     at = lines.index(f"- apply_patch(input: string) — {PATCH['description']}")
     assert lines[at + 1 : at + 6] == [
         "  The complete input, as plain text. Write the call itself like any other call.",
-        "  It must follow this Lark grammar:",
+        "  The input must follow this Lark grammar:",
         '  start: "*** Begin" LF',
         "",
         "  LF: /x/",
@@ -131,7 +131,7 @@ def test_compact_list_shows_the_grammar_below_its_tool() -> None:
 def test_very_long_grammar_is_shortened() -> None:
     endless = {**PATCH, "format": {"syntax": "regex", "definition": "(a|b) " * 9_999}}
     told = render_tools("tagged", [endless], compact=True)
-    assert "It must match this regular expression:\n  (a|b) (a|b)" in told
+    assert "The input must match this regular expression:\n  (a|b) (a|b)" in told
     assert len(told) < 5_000
     assert "(a|b)…\n" in told
 

@@ -13,10 +13,10 @@ from toolspeak.engine import ModelProfile
 from toolspeak.engine.roles import INSTRUCTION_WRAPPED, adapt_roles
 from toolspeak.types import Quirks, Role
 
-DEVELOPER = "a developer message was sent as a system message"
-ONE = "the instructions at the start were merged into one message"
-JOINED = "consecutive messages of one role were merged"
-FIRST = "the instructions were sent as the first user message"
+DEVELOPER = "A developer message was sent as a system message."
+ONE = "The instructions at the start were merged into one message."
+JOINED = "Consecutive messages of one role were merged."
+FIRST = "The instructions were sent as the first user message."
 
 ROLES: dict[str, Role] = {
     "D": "developer",

@@ -411,7 +411,7 @@ def test_eval_compares_the_modes(
     # What fails is wrong, and is told.
     assert (code, native["failed"], prompt["failed"]) == (1, 0, 1)
     assert told["remarks"] == [
-        "prompt: 1 question failed, counted as wrong: HTTP 400: it is too cold there"
+        "prompt: 1 question failed (HTTP 400: it is too cold there) and count as wrong"
     ]
     assert (told["model"], told["questions"], told["complete"]) == ("box/clever", 4, True)
     assert len(read_answers(folder)) == 12
@@ -475,7 +475,7 @@ def test_unreachable_model_fails_every_question(run_eval: Callable[..., Any], fo
     config.write_text(text.replace(text.partition('base_url = "')[2].partition('"')[0], DOWN))
     code, told, _ = run_eval("--modes", "native")
     assert (code, told["modes"][0]["failed"], told["modes"][0]["accuracy"]) == (1, 4, 0.0)
-    assert told["remarks"][0].startswith("native: 4 questions failed, counted as wrong: HTTP")
+    assert told["remarks"][0].startswith("native: 4 questions failed (HTTP")
 
 
 DOWN = "http://127.0.0.1:9/v1"
@@ -496,7 +496,7 @@ def test_eval_prints_tables(upstream: ScriptedServer, capsys: pytest.CaptureFixt
         ["constrained", "100.0% (1/1)", "100.0% (1/1)"],
     ]
     assert ["simple", "100.0% (1/1)", "0.0% (0/1)", "100.0% (1/1)"] in rows
-    assert "prompt: 1 question failed, counted as wrong: HTTP 400" in out
+    assert "prompt: 1 question failed (HTTP 400" in out
     assert "The answers are in eval-box-clever.jsonl." in err
 
 
@@ -520,7 +520,7 @@ def test_retries_in_another_mode_are_a_caveat() -> None:
 def test_failures_beyond_the_fifth_kind_are_counted() -> None:
     failed = [answer(str(number), error=f"error {number}") for number in range(7)]
     remarks = list(describe_caveats([summarize_mode("prompt", failed)], failed))
-    assert remarks[0] == "prompt: 1 question failed, counted as wrong: error 0"
+    assert remarks[0] == "prompt: 1 question failed (error 0) and count as wrong"
     assert remarks[5:] == ["… and 2 more kinds of failures; see the answers file"]
 
 
@@ -577,7 +577,7 @@ def test_limit_zero_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]
     assert folder.is_dir()
     with pytest.raises(SystemExit):
         main(["eval", "--limit", "0"])
-    assert "--limit: '0' is not a whole number: expected 1 or more" in capsys.readouterr().err
+    assert "--limit: expected a whole number of at least 1, got '0'" in capsys.readouterr().err
 
 
 def test_plot_without_matplotlib_is_an_error(

@@ -384,7 +384,7 @@ def test_command_prints_findings_scores_and_advice(capsys: Any, file: Path) -> N
     assert "│ context        │ 8192   │ tokens per request, reported by llama.cpp" in out
     assert "│ prompt, hermes" in out
     assert "Recommended: prompt, dialect hermes\n  5 of 5 replies are correct" in out
-    assert "To make it permanent (--save adds this to toolspeak.toml):" in out
+    assert "To keep these settings (--save adds this to toolspeak.toml):" in out
     assert out.endswith(f"{LINES}context = 8192\n")
     assert file.read_text() == before
     assert "\x1b" not in out
@@ -531,7 +531,7 @@ def test_recommended_mode_is_shared_through_the_store(
     try:
         file.write_text(f'store = "{redis.url}"\n' + file.read_text())
         _, out, _ = run(capsys, "box/m")
-        assert "Gateways with the same store use it for the next hour." in out
+        assert "Gateways that share this store will use this mode for an hour." in out
         assert asyncio.run(known(redis.url)) == "prompt"
     finally:
         redis.kill()

@@ -149,7 +149,7 @@ def test_page_with_rebound_name_reaches_nothing(
         results = page.evaluate("runAll()")
         page.close()
         assert count_rejections(gateway) >= 20
-    message = f"the Host '{EVIL}' is not this machine"
+    message = f"the Host header names '{EVIL}', which is not this machine"
     rejected = {name: text for name, (outcome, text) in results.items() if outcome == "403"}
     assert len(rejected) > 10
     assert all(message in text for text in rejected.values())

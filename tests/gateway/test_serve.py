@@ -310,7 +310,7 @@ def test_reload_during_a_stream_lets_it_end(
     ("text", "message"),
     [
         ("default = ", "toolspeak.toml, line 1: not valid TOML"),
-        ('default = "unknown"', "`default` names the model 'unknown'"),
+        ('default = "unknown"', "`default` refers to the model 'unknown'"),
         ("[server]\nworkers = 0", "server.workers"),
     ],
 )

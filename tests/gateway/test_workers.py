@@ -200,6 +200,8 @@ def test_response_stored_by_one_worker_is_continued_at_another(
             ).json()["id"]
         else:
             url = f"{shared_gateway.url}/v1/responses/{identity}"
+            # A worker that is stopped while it writes may lock the store for a moment.
+            wait_until(lambda: HTTP.get(url, headers={"connection": "close"}).status_code == 200)  # noqa: B023
             stored = HTTP.get(url, headers={"connection": "close"}).json()
             assert stored["output"][0]["content"][0]["text"] == "There are 0 tools."
             body = {"model": "m", "input": "And?", "previous_response_id": identity}

@@ -242,14 +242,14 @@ FAULTS: dict[str, Fault] = {
         send_endlessly(b": " + b"x" * 65536 + b"\n", STARTED, pause=0)
     ),
     "endless space without pause": Fault(
-        send_endlessly(b" " * 65536, pause=0), message=f"{MAX_BODY} bytes"
+        send_endlessly(b" " * 65536, pause=0), message=f"{MAX_BODY >> 20} MiB"
     ),
     "error that is too long": Fault(
         respond_with_status(500, b"x" * 2 * MAX_BODY), 500, message="xxxxx"
     ),
     "reply that is too long": Fault(
         respond_with_status(200, b'{"a": "' + b"x" * MAX_BODY + b'"}'),
-        message=f"{MAX_BODY} bytes",
+        message=f"{MAX_BODY >> 20} MiB",
     ),
     "error in reply": Fault(send_error(), 500, message="out of order"),
     "error before text": Fault(send_error(STARTED), 500, message="out of order"),

@@ -454,4 +454,4 @@ def test_invalid_endpoint_is_rejected(
 ) -> None:
     isolate_settings(tmp_path, monkeypatch)
     error = load_invalid(f'[telemetry]\notlp_endpoint = "{address}"\n')
-    assert "Expected a URL such as http://127.0.0.1:4318" in str(error)
+    assert "expected a URL such as http://127.0.0.1:4318" in str(error)

@@ -693,7 +693,7 @@ def test_outage_is_logged_when_it_starts_and_when_it_ends(
     run(test, redis_store(server.url, clock))
     start, end = (one.getMessage() for one in caplog.records if one.name == "toolspeak.store")
     assert start.startswith("the store is unavailable: Error")
-    assert start.endswith("; requests are served without stored data")
+    assert start.endswith("and those that continue a stored response fail")
     assert end == "the store is available again after 3 s"
     assert Counter(problems) == {"outage": 1, "failed": 3}
 

@@ -383,7 +383,7 @@ HI = {"role": "user", "content": "Hi"}
                 tools=[{"type": "function", "function": {"name": "f"}}],
             ),
             {"tool_choice": None},
-            "cannot be required",
+            "cannot require calls",
         ),
         (
             build_chat(
@@ -438,7 +438,7 @@ def test_encode_unsupported_media_is_dropped() -> None:
     assert [message["content"] for message in outgoing.body["messages"]] == ["Hi", "a"]
     noted = " ".join(note.message for note in outgoing.notes)
     assert "audio/wav" in noted
-    assert "images and documents of the assistant" in noted
+    assert "images and documents in assistant messages" in noted
 
 
 @pytest.mark.parametrize("through", ["openai_chat", "openai_responses", "gemini"])

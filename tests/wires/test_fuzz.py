@@ -132,7 +132,7 @@ def test_request_round_trip_is_equal_or_noted(wire: Wire, request: Request) -> N
         if before.get(facet) != after.get(facet):
             notes = join_notes(sent.notes)
             is_noted = NOTE_WORDS.get(facet, facet) in notes
-            is_noted |= facet == "turns" and "texts of only white space" in notes
+            is_noted |= facet == "turns" and "texts that are only white space" in notes
             assert is_noted, (facet, before, after, sent)
 
 

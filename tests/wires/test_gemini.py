@@ -832,10 +832,10 @@ def test_encode_request_notes_what_is_not_supported() -> None:
     assert sent.body["systemInstruction"] == {"parts": [{"text": "a"}, {"text": "b"}]}
     assert [note.message for note in sent.notes] == [
         "Gemini does not support `logit_bias`; dropped.",
-        "Instructions within the conversation are moved to the system prompt.",
-        "A developer message becomes part of the system prompt.",
+        "Instructions within the conversation were moved to the system prompt.",
+        "A developer message became part of the system prompt.",
         "Gemini does not support empty messages; dropped.",
-        "A document is sent as text.",
+        "A document was sent as text.",
         "Gemini does not support `detail` of an image; dropped.",
         "Gemini does not support strict tools; dropped.",
         "Gemini does not support `metadata.user_id`; dropped.",

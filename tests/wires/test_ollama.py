@@ -315,7 +315,7 @@ def test_encode_results_are_in_the_order_of_their_calls(answers: list[Message]) 
     contents = [message["content"] for message in messages if message["role"] == "tool"]
     assert contents == ["of a", "of b", "of c", "of d"]
     was_between = any(message.role == "user" for message in answers)
-    assert notes == ["Messages between results are moved after them."] * was_between
+    assert notes == ["Messages between results were moved after them."] * was_between
     decoded = decode_messages(*messages)
     found = [part for message in decoded for part in message.parts if isinstance(part, ToolResult)]
     assert [part.call_id for part in found] == [f"call_{number}" for number in (1, 2, 3, 4)]
@@ -391,8 +391,8 @@ def test_encode_results_with_images_and_errors_notes_what_changes() -> None:
         {"role": "user", "content": "Hello"},
     ]
     assert notes == [
-        "Images in results are sent as a user message.",
-        "Ollama does not support the error flag of results; dropped.",
+        "Images in results were sent as a user message.",
+        "Ollama does not support the error flag on results; dropped.",
     ]
     shown = {"role": "tool", "tool_name": "f", "content": "Look", "images": [PIXEL]}
     [message] = decode_messages(shown)
@@ -417,7 +417,7 @@ def test_encode_result_after_text_comes_first() -> None:
         (
             Message("developer", (Text("a"),)),
             [{"role": "system", "content": "a"}],
-            ["A developer message is sent as a system message."],
+            ["A developer message was sent as a system message."],
         ),
         (
             Message("user", (Text("a"), Image(data="x"), Text("b"), Image(data="y"))),
@@ -436,7 +436,7 @@ def test_encode_result_after_text_comes_first() -> None:
             Message("user", (Document("a", "b"), Document(data="x", media_type="application/pdf"))),
             [{"role": "user", "content": '<document title="b">\na\n</document>'}],
             [
-                "A document is sent as text.",
+                "A document was sent as text.",
                 "Ollama does not support documents of type `application/pdf`; dropped.",
             ],
         ),
@@ -461,14 +461,14 @@ def test_encode_result_after_text_comes_first() -> None:
         (
             Message("tool", (ToolResult(call_id="1", name="f", content=(Document(url="u"),)),)),
             [{"role": "tool", "tool_name": "f", "content": "<document>\nu\n</document>"}],
-            ["A document is sent as text."],
+            ["A document was sent as text."],
         ),
         (
             Message("assistant", (Reasoning("a", "c2ln"), Text("b"), Reasoning("c"), Text("d"))),
             [{"role": "assistant", "content": "b\nd", "thinking": "ac"}],
             [
-                "Ollama does not support signatures of reasoning; dropped.",
-                "Several texts of an assistant message are joined.",
+                "Ollama does not support reasoning signatures; dropped.",
+                "Several texts of an assistant message were joined.",
             ],
         ),
         (Message("assistant", ()), [{"role": "assistant", "content": ""}], []),
@@ -489,7 +489,7 @@ TOOLS = (Tool(name="f", parameters=SCHEMA), Tool(name="mcp/g h", description="G.
     ("choice", "offered", "notes"),
     [
         (ToolChoice(), ["f", "mcp/g h"], []),
-        (ToolChoice("none"), [], ["Ollama cannot forbid calls; the tools are not sent."]),
+        (ToolChoice("none"), [], ["Ollama cannot forbid calls; the tools were not sent."]),
         (
             ToolChoice("required"),
             ["f", "mcp/g h"],
@@ -500,7 +500,7 @@ TOOLS = (Tool(name="f", parameters=SCHEMA), Tool(name="mcp/g h", description="G.
             ["f"],
             [
                 "Ollama does not support a choice among tools; dropped.",
-                "Only the tools that may be called are sent.",
+                "Only the tools that may be called were sent.",
             ],
         ),
     ],

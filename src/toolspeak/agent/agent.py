@@ -4,7 +4,7 @@
     result = await agent.run("What is the weather in Oslo?")
     result.text, result.stop
 
-`loop.py` tells what happens in a run.
+`loop.py` describes a run.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Agent:
             for one in listed:
                 if tools.setdefault(one.name, one) is not one:
                     log.warning(
-                        "tool %r of %r ignored: another tool has this name", one.name, source
+                        "the tool %r of %r is ignored: another tool has this name", one.name, source
                     )
         return tools
 
@@ -251,7 +251,7 @@ class _AgentResources:
 
 
 async def _close(resource: Model | ToolSource) -> None:
-    """Close a resource. A failure is logged: the run's result is valid all the same."""
+    """Close a resource. A failure is logged: the run's result is still valid."""
     try:
         await resource.close()
     except Exception:
@@ -260,19 +260,19 @@ async def _close(resource: Model | ToolSource) -> None:
 
 def _check_arguments(max_iterations: int, scrub: str, restore: Any) -> None:
     if max_iterations < 1:
-        raise UsageError(f"Expected at least 1, got {max_iterations} - at `$.max_iterations`")
+        raise UsageError(f"`max_iterations` must be at least 1, got {max_iterations}")
     if scrub not in get_args(ScrubMode):
         allowed = ", ".join(get_args(ScrubMode))
-        raise UsageError(f"Expected one of {allowed}, got {scrub!r} - at `$.scrub`")
+        raise UsageError(f"`scrub` must be one of {allowed}, got {scrub!r}")
     if isinstance(restore, str):
-        raise UsageError("Expected a list of tool names, got a string - at `$.restore`")
+        raise UsageError("`restore` must be a list of tool names, got a string")
 
 
 def _split_tools(tools: Any) -> tuple[list[ToolSource], tuple[AgentTool, ...]]:
     """Return the sources of tools, and the other tools."""
     given: Any = [tools] if isinstance(tools, ToolSource) else tools
     if not isinstance(given, Iterable) or isinstance(given, (str, Mapping)):
-        raise UsageError(f"Expected a list of tools, got `{type(tools).__name__}` - at `$.tools`")
+        raise UsageError(f"`tools` must be a list of tools, got `{type(tools).__name__}`")
     listed: list[Any] = list(given)
     sources = [one for one in listed if isinstance(one, ToolSource)]
     return sources, build_agent_tools(one for one in listed if not isinstance(one, ToolSource))

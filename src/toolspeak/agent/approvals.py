@@ -1,7 +1,8 @@
 """Approval of calls: decided by a policy, or by asking an approver such as the user.
 
-    full          calls run without asking
-    read_only     calls of tools that write are denied, all others run
+    full          calls run without asking, except those that need a secret or repeat a tool
+                  result, and those to a tool whose `ToolOptions.always_ask` is set
+    read_only     calls to tools that write are denied; others run as under `full`
     ask           always_ask > auto_approve > "always" in this session > ask the approver
 
 Under every policy, calls of tools with the option `always_ask`, calls that receive a secret and
@@ -57,15 +58,16 @@ class ApprovalPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     autonomy: Autonomy = "ask"
     always_ask: tuple[str, ...] = ()
+    """Only under `ask`. `ToolOptions.always_ask` also holds under `full`."""
     auto_approve: tuple[str, ...] = ()
     timeout: Annotated[float, Meta(gt=0)] = 300.0
-    """Seconds to wait for an answer, and seconds for which a yes holds."""
+    """Seconds to wait for an answer. A yes holds equally long."""
 
     def __post_init__(self) -> None:
         # A misspelled policy must not allow more than intended.
         if self.autonomy not in get_args(Autonomy):
             allowed = ", ".join(get_args(Autonomy))
-            raise UsageError(f"Expected one of {allowed}, got {self.autonomy!r} - at `$.approval`")
+            raise UsageError(f"`approval` must be one of {allowed}, got {self.autonomy!r}")
         for field in structs.fields(self):
             try:
                 msgspec.convert(getattr(self, field.name), field.type)
@@ -169,7 +171,7 @@ class Approvals:
         without asking."""
         policy, name = self.policy, tool.name
         if policy.autonomy == "read_only" and tool.options.writes:
-            return _deny("policy", name, "it may change data, and this agent may only read")
+            return _deny("policy", name, "it can change data, and this agent has read-only access")
         if uses or is_echo or tool.options.always_ask:
             return None
         if policy.autonomy in ("full", "read_only"):
@@ -177,7 +179,7 @@ class Approvals:
         if self._must_ask(tool):
             return None
         if _matches_any(name, policy.auto_approve):
-            return _allow("policy", "auto_approve")
+            return _allow("policy", "auto_approve lists the tool")
         if identify_tool(tool) in self._always_allowed:
             return _allow("session", "allowed for the session")
         return None
@@ -205,7 +207,7 @@ class Approvals:
         if problem:
             return _deny("no_answer", request.tool, f"it needs approval, and {problem}")
         if answer == "no":
-            return _deny("user", request.tool, "the user denied it")
+            return _deny("user", request.tool, "the user denied it", _AFTER_REFUSAL)
         is_lasting = answer == "always" and request.can_always
         if is_lasting:
             self._always_allowed[request.tool_identity] = request.tool
@@ -246,9 +248,8 @@ class Approvals:
     async def _get_answer(self, request: ApprovalRequest) -> tuple[ApprovalAnswer, str]:
         """Return the approver's answer, and the reason if there is none."""
         if self.approver is None:
-            log.warning(
-                "%s needs approval, but there is no approver: set one with `approval`", request.tool
-            )
+            advice = "pass `approval=Approvals(policy, approver)`"
+            log.warning("%s needs approval, but there is no approver: %s", request.tool, advice)
             return "no", "there is no one to ask"
         limit = asyncio.timeout(max(0.0, request.expires_at - self._clock()))
         try:
@@ -269,14 +270,20 @@ class Approvals:
         return parse_answer(answer) if isinstance(answer, str) else "no", ""
 
 
+_AFTER_REFUSAL = "Do not repeat this call. Continue without it, or ask the user."
+"""Models repeat a call that was denied unless they are told not to."""
+
+
 def _allow(decided_by: Decider, reason: str, grant_id: str = "") -> ApprovalDecision:
     return ApprovalDecision(
         is_allowed=True, decided_by=decided_by, reason=reason, grant_id=grant_id
     )
 
 
-def _deny(decided_by: Decider, tool: str, reason: str) -> ApprovalDecision:
-    text = f"`{tool}` was not run: {reason}."
+def _deny(
+    decided_by: Decider, tool: str, reason: str, advice: str = "Continue without it."
+) -> ApprovalDecision:
+    text = f"`{tool}` was not run: {reason}. {advice}"
     return ApprovalDecision(is_allowed=False, decided_by=decided_by, reason=text)
 
 

@@ -18,9 +18,10 @@ from .chat_terminal import Display, Interrupted, Keyboard
 from .execution import describe_error
 
 _MODES: dict[Autonomy, str] = {
-    "full": "every call runs",
-    "read_only": "calls that may change something are denied, all others run",
-    "ask": "you are asked before each call, unless you answered always",
+    "full": "calls run without asking, except those that need a secret or repeat a tool result, "
+    "and shell commands",
+    "read_only": "calls that could change something are denied; others run as under full",
+    "ask": "you are asked before each call, unless you have answered 'always' for its tool",
 }
 
 
@@ -106,9 +107,9 @@ class ChatSession:
     async def _prompt_user(self, request: ApprovalRequest) -> str:
         """Show a request and return the typed answer. The user may first show all of it."""
         is_shortened = self.display.show_question(request)
-        always = ", a)lways in this session" if request.can_always else ""
-        show = ", s)how all" if is_shortened else ""
-        prompt = f"y)es, n)o{always}{show}: "
+        always = ", [a]lways in this session" if request.can_always else ""
+        show = ", [s]how all" if is_shortened else ""
+        prompt = f"[y]es, [n]o{always}{show}: "
         typed = await self._keyboard.read_answer(prompt)
         while is_shortened and typed.strip().lower() in ("s", "show"):
             self.display.show_question(request, whole=True)
@@ -160,7 +161,9 @@ async def _show_help(session: ChatSession, _: str) -> None:
 async def _show_tools(session: ChatSession, _: str) -> None:
     tools = await session.agent.list_tools()
     if not tools:
-        session.display.print_line("There are no tools. Add some with --files, --shell or --mcp.")
+        session.display.print_line(
+            "There are no tools. Restart with --files, --shell or --mcp to add some."
+        )
     rows: list[tuple[str, str]] = []
     for tool in tools.values():
         decision = session.agent.approvals.decide_by_policy(tool)
@@ -175,7 +178,7 @@ async def _set_mode(session: ChatSession, argument: str) -> None:
     chosen = next((one for one in _MODES if one == argument), None)
     if argument and chosen is None:
         session.display.print_line(
-            f"Expected one of {', '.join(_MODES)}, got {argument!r}", "yellow"
+            f"There is no mode {argument!r}: choose one of {', '.join(_MODES)}", "yellow"
         )
         return
     if chosen:
@@ -204,7 +207,9 @@ async def _save_transcript(session: ChatSession, name: str) -> None:
         return
     if path != session.transcript.path:
         if path.exists():
-            session.display.print_line(f"{path} exists already; nothing was saved.", "yellow")
+            session.display.print_line(
+                f"{path} already exists; nothing was saved. Name another file.", "yellow"
+            )
             return
         messages = session.transcript.messages
         session.transcript = Transcript(path)

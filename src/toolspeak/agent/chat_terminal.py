@@ -135,7 +135,7 @@ class Display:
         if result.stop != "answer":
             self.print_line(f"({result.stop_message})", "yellow")
         elif not result.text:
-            self.print_line("(the model answered with no text)", "yellow")
+            self.print_line("(the model sent no text)", "yellow")
 
 
 def _format_argument(key: str, value: Any) -> list[str]:

@@ -86,7 +86,6 @@ async def call_function(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def is_being_cancelled() -> bool:
-    """Return True if the current task is cancelled; otherwise a `CancelledError` comes from the
-    work that it waits for."""
+    """Return True if the current task itself is being cancelled, and not only what it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

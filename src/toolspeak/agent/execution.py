@@ -13,6 +13,7 @@ from msgspec import structs
 
 from .._util import format_json
 from ..calls.coercion import coerce_arguments
+from ..calls.resolution import describe_violation
 from ..calls.tools import Toolset
 from ..errors import ToolspeakError
 from ..types import Document, Image, Other, Text, ToolCall, ToolResult
@@ -68,8 +69,9 @@ def coerce_call(call: ToolCall, tool: AgentTool) -> tuple[ToolCall, str]:
     The engine has coerced the calls of its replies; this is for calls of a transcript, a custom
     model or an MCP client."""
     coercion = coerce_arguments(call.arguments, tool.tool.parameters)
-    problems = "; ".join(f"{one.problem} - at `{one.path}`" for one in coercion.violations)
-    message = f"`{call.name}` was not run: {problems}." if coercion.violations else ""
+    problems = "; ".join(map(describe_violation, coercion.violations))
+    advice = "Correct the arguments and call it again."
+    message = f"`{call.name}` was not run: {problems}. {advice}" if problems else ""
     return structs.replace(call, arguments=coercion.arguments), message
 
 

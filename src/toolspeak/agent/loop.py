@@ -4,12 +4,12 @@
     ask            the model, through the engine's pipeline                    models.py
     record         the reply, before anything depends on it                    transcript.py
     approve        each call, by policy or by asking                           approvals.py
-    execute        the tools; every failure becomes a result for the model     execution.py
+    run            the tools; every failure becomes a result for the model     execution.py
     scrub          secrets in the results                                      secrets.py
     repeat         until the model answers, repeats itself or reaches a limit  here
 
 `AgentLoop` runs the turns. After `max_iterations` turns, or when equal calls keep giving equal
-results, the model must answer without tools. `ToolRound` runs the calls of one turn.
+results, the model must answer without tools. `ToolRound` runs the calls of one turn: a round.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ from .transcript import Transcript
 if TYPE_CHECKING:
     from .agent import Agent
 
-MAX_REPEATS = 3
-"""After this many equal rounds in a row the model must answer without tools."""
+MAX_EQUAL_ROUNDS = 3
+"""After this many equal rounds in a row, the model must answer without tools. A round is the calls
+of one turn."""
 _CORRECTABLE = frozenset({"invalid-call", "unknown-tool", "truncated-call"})
 """Outcomes after which the model is told what was wrong with its calls."""
 _NOT_RUN = "`{name}` was not run: the agent stopped first."
@@ -122,8 +123,8 @@ class AgentLoop:
             tools = await self._agent.list_tools()
 
     async def _finish_pending_calls(self, tools: dict[str, AgentTool]) -> None:
-        """Run the calls that an earlier program left without a result. Only those of the latest
-        message run; older ones get a result that says that they were not run."""
+        """Run the calls that an earlier run of the program left without a result. Only those of the
+        latest message run; older ones get a result that says that they were not run."""
         transcript = self._transcript
         pending = transcript.pending_calls
         for call in pending:
@@ -152,9 +153,9 @@ class AgentLoop:
         return "repeated" if self._is_repeating(tools) else None
 
     def _is_repeating(self, tools: dict[str, AgentTool]) -> bool:
-        """Return True if the last rounds were equal, and not all their tools may poll."""
-        latest = self._round_outcomes[-MAX_REPEATS:]
-        if len(latest) < MAX_REPEATS or len({*latest}) > 1:
+        """Return True if the last rounds were equal, and one of their tools may not poll."""
+        latest = self._round_outcomes[-MAX_EQUAL_ROUNDS:]
+        if len(latest) < MAX_EQUAL_ROUNDS or len({*latest}) > 1:
             return False
         names = {name for (name, _), _ in latest[0]}
         return not all(name in tools and tools[name].options.polling for name in names)
@@ -187,7 +188,7 @@ class AgentLoop:
         return reply, classify_reply(reply, request, OfferedTools(request))
 
     def _record_reply(self, reply: Reply, *, is_complete: bool, can_call: bool) -> Reply:
-        """Add a reply to the transcript; of an incomplete one only its text."""
+        """Add a reply to the transcript; if it is incomplete, only its text."""
         self._turns += 1
         self._usage = add_usage(self._usage, reply.usage)
         self._notes += reply.notes
@@ -224,12 +225,10 @@ class AgentLoop:
     def _report_rejections(self, outcome: Outcome) -> None:
         """Tell the model which of its calls were rejected, and why."""
         problems = [
-            f"`{one.name}` was not run: {one.problem}"
-            if one.name
-            else f"A call was not run: {one.problem}"
+            f"{f'`{one.name}`' if one.name else 'A call'} was not run: {one.problem.rstrip('.')}."
             for one in outcome.rejected
         ]
-        text = "\n".join(dict.fromkeys(problems))
+        text = "\n".join((*dict.fromkeys(problems), "Correct this and call again."))
         # The text may quote the model, and the model may quote a tool: mark it as not the user's.
         self._transcript.add(Message("user", (Text(text),), {GENERATED_KEY: "agent"}))
         rejected = tuple(((one.name or "", ""), one.problem) for one in outcome.rejected)
@@ -286,7 +285,7 @@ def _as_message(prompt: Prompt) -> Message:
 
 
 class ToolRound:
-    """Runs the calls of one turn, in order. Consecutive calls of tools that may run in parallel run
+    """Runs the calls of one turn, in order. Consecutive calls to tools that may run in parallel run
     at the same time; any other call runs alone."""
 
     def __init__(
@@ -306,7 +305,7 @@ class ToolRound:
         self._results: dict[str, ToolResult] = {}
         """By call id."""
         self._running: dict[CallKey, asyncio.Future[ToolResult]] = {}
-        """Equal calls of an idempotent tool share one execution."""
+        """Equal calls to an idempotent tool share one execution."""
 
     @property
     def outcome(self) -> RoundOutcome:
@@ -332,7 +331,7 @@ class ToolRound:
         return tool is not None and tool.can_run_parallel
 
     async def _run_group(self, group: list[ToolCall]) -> None:
-        """Have all calls of a group approved, then run them side by side."""
+        """Decide on each call of a group, then run the allowed ones at the same time."""
         approved = [one for call in group if (one := await self._check_call(call))]
         tasks = [
             asyncio.create_task(self._run_call(tool, call))
@@ -367,7 +366,8 @@ class ToolRound:
         return tool, call, decision
 
     def _find_unknown_outcome(self, call: ToolCall, tool: AgentTool) -> str:
-        """Return why a call that an earlier program started must not be repeated, or ""."""
+        """Return why a call that an earlier run of the program started must not be repeated, or
+        ""."""
         is_repeatable = tool.options.idempotent or not tool.options.writes
         if is_repeatable or not self._transcript.was_started(call):
             return ""
@@ -385,7 +385,7 @@ class ToolRound:
         return decision
 
     async def _redeem_approval(self, call: ToolCall, decision: ApprovalDecision) -> bool:
-        """Return True if the decision still holds at the moment of execution."""
+        """Return True if the decision still holds at the moment when the call runs."""
         approvals = self._agent.approvals
         if approvals.redeem(decision, call):
             return True

@@ -203,7 +203,7 @@ async def _find_first_model(connection: ModelConnection) -> str:
     names = await list_models(connection.services.upstreams, endpoint, "/models")
     if not names:
         problem = f"{endpoint.base_url} does not respond, or lists no models"
-        raise UsageError(f"{problem}: name one, as in `…/v1#name`")
+        raise UsageError(f"{problem}: check the URL, or name a model, as in `…/v1#name`")
     return names[0]
 
 

@@ -32,7 +32,7 @@ class SecretFilter:
         """The secrets that tools received, with their placeholders."""
 
     def find_uses(self, call: ToolCall) -> tuple[SecretUse, ...]:
-        """Return the secrets that a call would receive."""
+        """Return the secrets that a call receives if it runs."""
         if self._vault is None or call.name not in self._restore:
             return ()
         return tuple(self._vault.find_uses(call.arguments))

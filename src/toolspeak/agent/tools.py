@@ -44,11 +44,11 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     """The options of a tool. The model does not see them."""
 
     writes: bool = True
-    """It may change something. The policy `read_only` denies its calls."""
+    """It may change something. The policy `read_only` denies calls to it."""
     idempotent: bool = False
-    """Running it twice does no more than running it once: equal calls of a turn run once."""
+    """Running it twice does no more than running it once: equal calls in one turn run once."""
     parallel: bool | None = None
-    """It may run beside other calls. None: if it does not write."""
+    """Whether it may run at the same time as other calls. None: yes, unless it writes."""
     polling: bool = False
     """Repeated equal calls are expected, so they do not end the run."""
     always_ask: bool = False
@@ -108,7 +108,7 @@ def build_agent_tools(declared: Iterable[Any]) -> tuple[AgentTool, ...]:
     seen: set[str] = set()
     for one in tools:
         if one.name in seen:
-            raise UsageError(f"There are two tools named {one.name!r} - at `$.tools`")
+            raise UsageError(f"`tools` has two tools named {one.name!r}")
         seen.add(one.name)
     return tools
 

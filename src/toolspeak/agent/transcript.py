@@ -101,7 +101,7 @@ class Transcript:
         return [call for call in self.calls if call.id not in self._results]
 
     def was_started(self, call: ToolCall) -> bool:
-        """Return True if the call may have run, even if it has no result."""
+        """Return True if the call was about to run: it may have run, even if it has no result."""
         return call.id in self._started_ids
 
     def is_latest(self, call: ToolCall) -> bool:

@@ -31,7 +31,8 @@ _GOOGLE_PARAMETER = re.compile(r"^\s+(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
 _SPHINX_PARAMETER = re.compile(r"^\s*:param\s+(?:[\w\[\], |]+\s+)?(\w+)\s*:\s*(.+)$")
 _STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _SHOWN_DEFAULTS = (str, int, float)
-"""Types of defaults that the schema shows; None only means that the parameter is optional."""
+"""Types of defaults that the schema shows. A default of None is not shown: it only means that the
+parameter is optional."""
 
 
 def tool_from_function(function: Callable[..., Any], path: str = "$", name: str = "") -> Tool:

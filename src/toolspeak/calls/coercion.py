@@ -1,7 +1,7 @@
 """Coerce arguments to a tool's schema: validate them, and convert the values that fail.
 
     coerce_arguments({"days": "3"}, schema)
-    -> Coercion({"days": 3}, changes=(CoercedValue("$.days", "\"3\" became 3"),))
+    -> Coercion({"days": 3}, changes=(CoercedValue("$.days", '"3" became 3'),))
 
 Types come from the schema, never from the look of a value. A value that cannot be coerced is a
 `SchemaViolation` with its path.
@@ -32,7 +32,7 @@ from .schema import (
 )
 
 _MAX_ROUNDS = 6
-"""Coercing one value can reveal the next violation."""
+"""How many times arguments are validated: coercing one value can reveal the next violation."""
 _MAX_REPORTED = 50
 _MAX_CANDIDATES = 64
 _MAX_NESTED_ATTEMPTS = 200
@@ -84,7 +84,7 @@ def coerce_arguments(
         return _coerce_arguments(arguments, get_validator(schema), source)
     except (RecursionError, ValueError):
         # The validator raises `ValueError` beyond its own limit of depth.
-        problem = "the arguments or the tool's schema are nested too deeply to be checked"
+        problem = "cannot be checked: the arguments, or the tool's schema, are nested too deeply"
         return Coercion(arguments, violations=(SchemaViolation("$", problem),))
 
 

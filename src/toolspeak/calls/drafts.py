@@ -35,7 +35,7 @@ _ENVELOPES = ("tool_calls", "tool_call", "function_call", "toolcalls", "toolCall
 _WRAPPER_NAME = re.compile(r"(?:tool|function)[._]?call\b|tool_call[<>]")
 _HEADER_KEYS = frozenset((*NAME_KEYS, *ID_KEYS, "type", "index"))
 _CALL_KEYS = frozenset((*_HEADER_KEYS, *ARGUMENT_KEYS, "role"))
-"""Keys of a call's object that can be ignored without losing anything."""
+"""Keys that belong to a call; any other is reported as ignored."""
 RESERVED_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *ID_KEYS, *_ENVELOPES)
 """Keys that cannot be the name of a tool in `{"f": {…}}`."""
 _NEVER_ARGUMENTS = _HEADER_KEYS.union(RESERVED_KEYS)
@@ -198,7 +198,7 @@ def _find_ignored_names(value: dict[str, Any], name: str) -> tuple[str, ...]:
 
 
 def _find_ignored_keys(value: dict[str, Any], known: Collection[str]) -> tuple[str, ...]:
-    """Return the keys of an object with content that is not part of the call."""
+    """Return the keys of an object that are not part of the call, unless they are empty."""
     return tuple(
         key
         for key, item in value.items()

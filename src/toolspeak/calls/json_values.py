@@ -1,6 +1,6 @@
 """JSON as models write it, and comparisons of decoded JSON values.
 
-    parse_json("{'city': \"Oslo\", days: 3, live: True,}")
+    parse_json('''{'city': "Oslo", days: 3, live: True,}''')
     -> ({"city": "Oslo", "days": 3, "live": True}, ("single-quotes", "unquoted-key", …))
 
 Strict JSON is read by msgspec and the standard library; `lenient_json` reads the rest.

@@ -65,8 +65,8 @@ class IncompleteJson(LenientJsonError):
 
 
 def unescape(body: str, *, python: bool = False, joins_lines: bool = False) -> str:
-    """Replace the escapes in the body of a quoted string. Unknown escapes keep their backslash; so
-    do escaped line breaks, unless `joins_lines`."""
+    """Replace the escapes in the body of a quoted string. Unknown escapes keep their backslash.
+    Escaped line breaks keep it too, unless `joins_lines`."""
     if "\\" not in body:
         return body
     replace = _unescape_and_join if joins_lines else _unescape_one

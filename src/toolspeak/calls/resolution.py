@@ -83,7 +83,7 @@ class CallResolver:
     ) -> None:
         self.tools = tools
         self.types_only = types_only
-        """Tools only give the types of arguments; calls of other tools are accepted too."""
+        """Tools only give the types of arguments; calls to other tools are accepted too."""
         self.ids = CallIds(new_id)
         self._trust: Trust = trust
         self._is_echo = is_echo
@@ -91,7 +91,7 @@ class CallResolver:
         """The declared names that are similar to unknown ones."""
 
     def accepts_any(self, *, declared_only: bool = False) -> bool:
-        """Return True if tools may be called that are not declared."""
+        """Return True if undeclared tools may be called."""
         return self.tools.declared is None or (self.types_only and not declared_only)
 
     def resolve_structured(self, call: ToolCall, source: str = "") -> Resolution:
@@ -148,7 +148,7 @@ class CallResolver:
         if not call_id:
             call_id, replaced = self.claim_id(wanted_id)
             notes += replaced
-        arguments = dict(checked.arguments)  # The draft's own may belong to the caller.
+        arguments = dict(checked.arguments)  # The draft's dict may belong to the caller.
         self.ids.record(call_id, checked.name, arguments)
         call = ToolCall(id=call_id, name=checked.name, arguments=arguments, raw=raw)
         return Resolution(call, None, notes)
@@ -158,7 +158,7 @@ class CallResolver:
         call_id = self.ids.claim(wanted_id)
         if not wanted_id or call_id == wanted_id:
             return call_id, ()
-        message = f"the id {wanted_id!r} is already used by another call"
+        message = f"the call got a new id: {wanted_id!r} is already used by another call"
         return call_id, (Note("id-replaced", message, wanted_id[:MAX_QUOTE]),)
 
     def reject(self, rejection: Rejection) -> Resolution:
@@ -197,7 +197,7 @@ class CallResolver:
         coercion = self.tools.coerce_arguments(name, checked.arguments, source)
         if coercion.violations:
             path = coercion.violations[0].path
-            problem = "; ".join(map(_describe_violation, coercion.violations[:_MAX_VIOLATIONS]))
+            problem = "; ".join(map(describe_violation, coercion.violations[:_MAX_VIOLATIONS]))
             if not types_only:
                 return reject_draft("invalid-arguments", problem, name, path, source)
             notes += (Note("invalid-arguments", problem, path[:MAX_QUOTE]),)
@@ -241,7 +241,7 @@ def drop_repetition(raw: str) -> Resolution:
     return Resolution(notes=(Note("duplicate-call", NOTES["duplicate-call"], raw[:MAX_QUOTE]),))
 
 
-def _describe_violation(violation: SchemaViolation) -> str:
+def describe_violation(violation: SchemaViolation) -> str:
     """Describe a violation by the argument's name, without `$.`, because models read it too."""
     path = violation.path.removeprefix("$").removeprefix(".")
     return f"{path}: {violation.problem}" if path else violation.problem
@@ -250,7 +250,7 @@ def _describe_violation(violation: SchemaViolation) -> str:
 def _note_correction(name: str, found: str) -> tuple[Note, ...]:
     if found == name:
         return ()
-    message = f"{name!r} was resolved to the tool {found!r}"
+    message = f"{name!r} was read as the tool {found!r}"
     return (Note("name-corrected", message, name[:MAX_QUOTE]),)
 
 
@@ -263,7 +263,7 @@ def _note_repairs(repairs: tuple[str, ...], source: str) -> tuple[Note, ...]:
 
 
 class CallIds:
-    """The ids of one reply's calls, and the calls made so far."""
+    """The ids of one reply's calls, and the calls accepted so far."""
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
@@ -280,20 +280,20 @@ class CallIds:
         return identity
 
     def release(self, identity: str) -> None:
-        """Free the id of a call that was not made."""
+        """Free the id of a call that was not accepted."""
         self._taken.discard(identity)
 
     def record(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """Remember a call that was made."""
+        """Remember a call that was accepted."""
         self._calls[identity] = (name, arguments)
 
     def is_repeated(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Return True if the same call with the same id was made before."""
+        """Return True if the same call with the same id was accepted before."""
         known = self._calls.get(identity) if identity else None
         return known is not None and known[0] == name and json_equal(known[1], arguments)
 
     def has_call(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Return True if the same call was made before, under any id."""
+        """Return True if the same call was accepted before, under any id."""
         for made_name, made_arguments in islice(self._calls.values(), self._key_count, None):
             self._keys.add(call_key(made_name, made_arguments))
         self._key_count = len(self._calls)
@@ -313,7 +313,7 @@ _MAYBE_INTEGRAL_FLOAT = re.compile(r"\.0|\de")
 
 
 def call_key(name: str, arguments: Mapping[str, Any]) -> CallKey:
-    """Return a key that is equal for calls that do the same."""
+    """Return a key that is the same for equivalent calls."""
     try:
         written = canonical_json(arguments)
     except TypeError:

@@ -6,8 +6,8 @@
 Types come from the schema, never from the look of a value: dialects that write arguments as plain
 text (`<parameter=days>3</parameter>`) do not say whether that is a number or a string.
 
-Agents send schemas of every draft, with the type names of other languages, and with patterns and
-references that lead nowhere. One invalid keyword does not disable the rest of a schema.
+Agents send schemas of every draft, with the type names of other languages, invalid patterns and
+dangling references. One invalid keyword does not disable the rest of a schema.
 
 Gemini's schemas follow OpenAPI and become JSON Schema:
 
@@ -359,7 +359,7 @@ def is_openapi_schema(schema: Any) -> bool:
 def to_json_schema(schema: Any, path: str) -> dict[str, Any]:
     """Convert an OpenAPI schema to JSON Schema."""
     if not isinstance(schema, dict):
-        raise WireError("Expected a schema, which is an `object`", path)
+        raise WireError(f"Expected a schema as an `object`, got `{type(schema).__name__}`", path)
     if nesting_depth(schema) > MAX_DEPTH:
         raise WireError(f"The schema is nested deeper than {MAX_DEPTH} levels", path)
     return _convert_openapi(schema)

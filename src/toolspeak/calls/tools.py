@@ -35,7 +35,7 @@ _SENTENCE_END = re.compile(
     r"(?<!\b[A-Z]\.[A-Z])(?<!\b[Ee]\.g)(?<!\b[Ii]\.e)(?<!\bvs)(?<!\bcf)(?<!\betc)[.!?](?=\s|$)"
     r"|(?<=\betc)\.(?=\s+[A-Z]|$)|[。！？]"
 )
-"""Not at `e.g.` or `U.S.`, and at `etc.` only if another sentence begins."""
+"""The end of a sentence: not after `e.g.` or `U.S.`, and after `etc.` only if another begins."""
 _HEADINGS = re.compile(r"^[ \t]*(?:#{1,6}[ \t].*|.+\n[ \t]*(?:=+|-{3,})|[-=*_]{3,})[ \t]*$", re.M)
 """Markdown headings and rules, which only repeat the tool's name."""
 _LIST_MARKER = re.compile(r"(?:#+|[-*+>]|\d+[.)])\s+")
@@ -135,7 +135,7 @@ def build_text_schema(form: Any = None) -> dict[str, Any]:
     about = "The complete input, as plain text. Write the call itself like any other call."
     if isinstance(form, Mapping) and isinstance(form.get("definition"), str):
         rule = _GRAMMAR_RULES.get(str(form.get("syntax")), "follow this grammar")
-        about += f"\nIt must {rule}:\n{form['definition'].strip()}"
+        about += f"\nThe input must {rule}:\n{form['definition'].strip()}"
     text = {"type": "string", "description": about}
     return {"type": "object", "properties": {"input": text}, "required": ["input"]}
 

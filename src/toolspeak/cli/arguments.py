@@ -74,7 +74,7 @@ class CommandParser(argparse.ArgumentParser):
         self.add_file("--gguf", "run this model file as the embedded model")
         self.add(
             "--embedded",
-            "run the embedded model, or not (default: run it with --gguf, or if no upstream is "
+            "turn the embedded model on or off (default: on with --gguf, or if no upstream is "
             "configured)",
             action=argparse.BooleanOptionalAction,
         )
@@ -98,6 +98,6 @@ def parse_count(text: str, least: int = 1) -> int:
     # int() limits the length of its input, and accepts other digits and underscores.
     if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a whole number: expected {least} or more"
+            f"expected a whole number of at least {least}, got {text!r}"
         )
     return int(text)

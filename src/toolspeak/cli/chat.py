@@ -36,11 +36,11 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_file("--mcp", "use the MCP servers that this file lists")
     _add_approval_arguments(parser)
     parser.add("--instructions", "system instructions for the model", default="", metavar="TEXT")
-    parser.add_count("--max-iterations", "limit the model's turns per message", 10)
+    parser.add_count("--max-iterations", "the most turns per message", 10)
     parser.add_choice(
         "--scrub",
         ("model", "display", "both", "off"),
-        "scrub secrets in tool results: for the model, on the display, in both, or nowhere",
+        "scrub secrets in tool results for the model, the display, both or neither (off)",
     )
     parser.add_file("--transcript", "save the conversation in this file; if it exists, continue it")
 
@@ -49,11 +49,11 @@ def _add_approval_arguments(parser: CommandParser) -> None:
     parser.add_choice(
         "--approve",
         ("ask", "read_only", "full"),
-        "ask before each call, deny calls that write, or run every call",
+        "read_only denies calls that write, full runs most calls without asking",
     )
     for name, text in (
-        ("--always-ask", "ask before each call of this tool"),
-        ("--auto-approve", "never ask before a call of this tool"),
+        ("--always-ask", "if --approve is ask: ask before calls to this tool"),
+        ("--auto-approve", "if --approve is ask: run this tool without asking"),
     ):
         parser.add(name, text, action="append", default=[], metavar="TOOL")
     parser.add(
@@ -63,7 +63,7 @@ def _add_approval_arguments(parser: CommandParser) -> None:
         const="",
         metavar="URL",
     )
-    parser.add_file("--audit", "log every decision about a call to this file")
+    parser.add_file("--audit", "write every approval decision to this file")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -67,13 +67,13 @@ def _print_config(loaded: LoadedConfig) -> None:
             console.print(table)
     server = config.server
     lines = {
-        "settings": loaded.source or "defaults (no file)",
-        "listens": f"{server.host}, port {server.port}, {_count_keys(config)}",
-        "default": config.default or "not set: a model found on this machine",
+        "file": loaded.source or "defaults (no file)",
+        "address": f"{server.host}, port {server.port}, {_count_keys(config)}",
+        "default model": config.default or "not set; a model found on this machine is used",
         "store": mask_url(config.store),
     }
     for name, value in lines.items():
-        console.print(Text(f"{name:<9} {value}"))
+        console.print(Text(f"{name:<13} {value}"))
 
 
 def _list_upstreams(config: Config) -> Iterable[Sequence[str]]:

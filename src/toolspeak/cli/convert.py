@@ -46,7 +46,7 @@ def add_arguments(parser: CommandParser) -> None:
         help="write to this file (default: standard output)",
     )
     parser.add_choice(
-        "--kind", KINDS, "the kind of the JSON values; auto detects all kinds but tools"
+        "--kind", KINDS, "the kind of the JSON values; auto cannot detect lists of tools"
     )
     parser.add_flag("--quiet", "do not print notes about changed or dropped fields")
 

@@ -46,7 +46,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_count("--max-tokens", "limit each answer to N tokens", 1024)
     parser.add_count("--timeout", "limit the time for each question", 600, "SECONDS")
     parser.add_count(
-        "--retries", "retry an unusable reply N times (default: as configured)", least=0
+        "--retries", "retry an unusable reply up to N times (default: as configured)", least=0
     )
     parser.add_config()
     parser.add_file(

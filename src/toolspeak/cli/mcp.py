@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 def _list_tools(settings: ConfigSource) -> tuple[AgentTool, ...]:
     # It spends tokens, and updates the store that gateways share.
     @tool(writes=True, idempotent=True)
-    async def probe(model: Annotated[str, "The model as clients name it."] = "") -> Any:
+    async def probe(model: Annotated[str, "The model's name, as clients send it."] = "") -> Any:
         """Ask a live model 20 to 40 short questions to find out what it can do and which tool mode
         works best. Takes about a minute; the provider may charge for it."""
         return probing.describe_report(*await probing.probe_by_name(model, settings.load()))
@@ -94,7 +94,7 @@ def convert(
 
 @tool(writes=False)
 def render(
-    value: Annotated[Any, "Calls, results or tools."],
+    value: Annotated[Any, "The calls, results or tools to render; `what` says which."],
     dialect: Annotated[str, "The dialect's name."],
     what: Literal["calls", "results", "tools"] = "calls",
     tools: _Tools = None,

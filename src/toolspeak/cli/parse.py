@@ -20,9 +20,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add("--dialect", "expect this dialect (default: auto, any dialect)", default="auto")
     parser.add("--model", "try the dialects of this model first")
     parser.add_file("--tools", "check calls against the tools in this JSON file")
-    parser.add_flag(
-        "--types-only", "use the tools for types only: accept unknown tools and invalid arguments"
-    )
+    parser.add_flag("--types-only", "use the tools only to convert argument types; accept any call")
     parser.add_choice(
         "--trust",
         ("standard", "strict", "lenient"),

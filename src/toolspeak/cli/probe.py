@@ -113,7 +113,7 @@ def _print_report(report: ProbeReport) -> None:
     dialect = f", dialect {report.dialect}" if report.dialect else ""
     print_text(console, f"Recommended: {report.mode}{dialect}\n  {report.reason}.")
     if report.shared:
-        print_text(console, "  Gateways with the same store use it for the next hour.")
+        print_text(console, "  Gateways that share this store will use this mode for an hour.")
 
 
 def _list_findings(report: ProbeReport) -> Iterator[tuple[str, str, str]]:
@@ -145,5 +145,5 @@ def _describe_advice(advice: ConfigAdvice, saved: str | None, *, is_save_request
         title = f"Nothing was saved: {advice.obstacle}. The settings are:"
     else:
         advised = advice.obstacle or f"--save adds this to {advice.file}"
-        title = f"To make it permanent ({advised}):"
+        title = f"To keep these settings ({advised}):"
     return f"\n{title}\n\n{advice.lines}"

@@ -72,7 +72,8 @@ def run(options: argparse.Namespace) -> int:
         model = _choose_model(client, model, url, _fetch_models(build_opener(proxies), url, key))
     if not model.isprintable() or model.startswith("-"):
         raise UsageError(
-            f"the model name {model!r} cannot be passed to a client: configure an alias for it"
+            f"the model name {model!r} begins with `-` or is not printable; "
+            "configure an alias for it"
         )
     shown_key = HIDDEN_KEY if key and options.print else key or NO_KEY
     gateway = GatewayAddress(url, model, shown_key)
@@ -142,7 +143,7 @@ def _choose_model(client: Client, model: str, url: str, listed: Mapping[str, int
         print(
             f"toolspeak: {client.title} sends about {client.prompt_tokens} tokens in its first "
             f"request, but {escape_for_terminal(model)} has a context of "
-            f"{context}: see docs/clients/README.md for models that fit",
+            f"{context} tokens; choose a larger one (docs/clients/README.md lists models that fit)",
             file=sys.stderr,
         )
     return model
@@ -166,7 +167,7 @@ def _fetch_models(opener: OpenerDirector, url: str, key: str) -> dict[str, int |
         reason = getattr(error, "reason", error)
         raise UsageError(
             f"no gateway responds at {url} ({reason}): start one with `toolspeak serve` "
-            "in another terminal, or name its address with --url"
+            "in another terminal, or give its URL with --url"
         ) from None
     except msgspec.DecodeError:
         raise UsageError(f"the server at {url} is not a Toolspeak gateway: check --url") from None

@@ -64,7 +64,7 @@ def find_problems(config: Config) -> Iterator[ConfigProblem]:
         yield from _check_alias(config, name, join_path("$.aliases", name))
     yield from _check_alias_cycles(config)
     if config.default and not _is_known_model(config, config.default):
-        yield ConfigProblem(_unknown_model(config, "default", config.default), "$.default")
+        yield ConfigProblem(_unknown_model(config, "`default`", config.default), "$.default")
 
 
 def find_warnings(config: Config) -> Iterator[ConfigProblem]:
@@ -90,11 +90,11 @@ def _check_server(server: ServerSettings) -> Iterator[ConfigProblem]:
     yield from _check_key(server.admin_key, "$.server.admin_key")
     for index, host in enumerate(server.allowed_hosts):
         if not _HOST.fullmatch(host):
-            message = "Expected a host name such as example.org, without http://"
+            message = "expected a host name such as example.org, without http://"
             yield ConfigProblem(message, join_path("$.server.allowed_hosts", index))
     for index, origin in enumerate(server.allowed_origins):
         if not _ORIGIN.fullmatch(origin):
-            message = "Expected an origin such as https://example.org, without a path, or `*`"
+            message = "expected an origin such as https://example.org, without a path, or `*`"
             yield ConfigProblem(message, join_path("$.server.allowed_origins", index))
 
 
@@ -109,7 +109,7 @@ def _check_key(key: str, path: str, *, may_be_empty: bool = True) -> Iterator[Co
 def _check_telemetry(endpoint: str) -> Iterator[ConfigProblem]:
     path = "$.telemetry.otlp_endpoint"
     if parse_http_url(endpoint) is None:
-        yield ConfigProblem("Expected a URL such as http://127.0.0.1:4318", path)
+        yield ConfigProblem("expected a URL such as http://127.0.0.1:4318", path)
     if not is_telemetry_installed():
         yield ConfigProblem(TELEMETRY_MISSING, path)
 
@@ -125,7 +125,7 @@ def _check_upstream(config: Config, name: str, path: str) -> Iterator[ConfigProb
         message = f"`provider` names {provider!r}, which is not a known provider{advice}"
         yield ConfigProblem(message, join_path(path, "provider"))
     if wire and wire not in WIRES:
-        message = f"`wire` names {wire!r}, which is not a known wire{suggest_names(wire, WIRES)}"
+        message = f"`wire` is {wire!r}, which is not a known API{suggest_names(wire, WIRES)}"
         yield ConfigProblem(message, join_path(path, "wire"))
     if not provider and not (wire and upstream.base_url):
         message = "an upstream needs a `provider`, or a `wire` and a `base_url`"
@@ -144,7 +144,9 @@ def _check_upstream(config: Config, name: str, path: str) -> Iterator[ConfigProb
         if fallback not in config.upstreams:
             yield ConfigProblem(_unknown_upstream(config, "fallbacks", fallback), fallback_path)
         elif fallback == name:
-            yield ConfigProblem("`fallbacks` names the upstream itself; remove it", fallback_path)
+            yield ConfigProblem(
+                "`fallbacks` names the upstream itself; remove that entry", fallback_path
+            )
 
 
 def _unknown_upstream(config: Config, field: str, name: str) -> str:
@@ -157,7 +159,7 @@ def _unknown_upstream(config: Config, field: str, name: str) -> str:
 def _check_base_url(server: ServerSettings, base_url: str, path: str) -> Iterator[ConfigProblem]:
     url = parse_http_url(base_url)
     if url is None:
-        yield ConfigProblem("Expected a URL such as https://example.org/v1", path)
+        yield ConfigProblem("expected a URL such as https://example.org/v1", path)
         return
     if "?" in base_url or "#" in base_url:
         yield ConfigProblem("`base_url` has a query or a fragment; remove it", path)
@@ -230,7 +232,7 @@ def _check_alias(config: Config, name: str, path: str) -> Iterator[ConfigProblem
     if name in config.models:
         yield ConfigProblem(f"{name!r} is both an alias and a model; remove one of them", path)
     elif not _is_known_model(config, target):
-        yield ConfigProblem(_unknown_model(config, name, target), path)
+        yield ConfigProblem(_unknown_model(config, f"the alias `{name}`", target), path)
     yield from _check_pattern(name, path)
 
 
@@ -248,10 +250,10 @@ def _is_known_model(config: Config, name: str) -> bool:
     return bool(has_upstream) or best_match(config, name) is not None
 
 
-def _unknown_model(config: Config, field: str, name: str) -> str:
+def _unknown_model(config: Config, subject: str, name: str) -> str:
     otherwise = "write `upstream/model` for a model of an upstream"
     advice = suggest_names(name, (*config.models, *config.aliases), otherwise)
-    return f"`{field}` names the model {name!r}, which is not configured{advice}"
+    return f"{subject} refers to the model {name!r}, which is not configured{advice}"
 
 
 def _check_alias_cycles(config: Config) -> Iterator[ConfigProblem]:
@@ -268,5 +270,7 @@ def _check_alias_cycles(config: Config) -> Iterator[ConfigProblem]:
             cycle.append(target)
         if target == name and name not in reported:
             reported.update(cycle)
-            message = f"these names form a cycle: {' -> '.join((*cycle, name))}; remove one of them"
+            message = (
+                f"these aliases form a cycle: {' -> '.join((*cycle, name))}; change one of them"
+            )
             yield ConfigProblem(message, join_path("$.aliases", name))

@@ -154,7 +154,7 @@ class ConfigDocument:
         for name in _required_fields(kind):
             # An unknown field may be a misspelling of the missing one.
             if name not in value and not unknown:
-                self.problems.append(ConfigProblem(f"`{name}` is required and missing", path))
+                self.problems.append(ConfigProblem(f"`{name}` is missing; set it", path))
 
     def _convert_field(self, kind: Any, value: Any, path: str) -> Any:
         """Convert a value, or add a problem and return UNSET."""
@@ -199,7 +199,7 @@ def suggest_names(name: str, known: Iterable[str], otherwise: str = "") -> str:
         return f"; did you mean {' or '.join(near)}?"
     if otherwise:
         return f"; {otherwise}"
-    return f"; known are {', '.join(names)}" if names else "; none is configured"
+    return f"; known names: {', '.join(names)}" if names else "; none is configured"
 
 
 def escape_variables(text: str) -> str:

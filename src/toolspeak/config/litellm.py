@@ -134,7 +134,7 @@ class _Translation:
     def _table(self, value: Any, path: str) -> dict[str, Any]:
         if value is None or isinstance(value, dict):
             return {str(key): item for key, item in (value or {}).items()}
-        self._add_problem("Expected a mapping", path)
+        self._add_problem(f"Expected a mapping, got `{type(value).__name__}`", path)
         return {}
 
     def _add_problem(self, message: str, path: str) -> None:
@@ -235,7 +235,7 @@ class _Translation:
             if isinstance(value, dict):
                 target = value.get("model")
                 self._warn_about_unused(value, ("model",), join_path(path, name))
-            problem = f"{target!r} is not served"
+            problem = f"{target!r} is not in `model_list`"
             if name in self._models:
                 problem = "a model has the same name"
             elif isinstance(target, str) and target in self._models:
@@ -262,7 +262,7 @@ class _Translation:
         for name, other, path in self._read_fallbacks():
             missing = [one for one in (name, other) if one not in fallbacks]
             if missing:
-                self._warn(f"the fallback is ignored: {missing[0]!r} is not served", path)
+                self._warn(f"the fallback is ignored: {missing[0]!r} is not in `model_list`", path)
             else:
                 fallbacks[name].append(other)
         return fallbacks
@@ -283,7 +283,9 @@ class _Translation:
     def _warn_about_unused(self, table: dict[str, Any], used: tuple[str, ...], path: str) -> None:
         unused = [key for key, value in table.items() if key not in used and value is not None]
         if unused:
-            self._warn(f"not supported and ignored: {', '.join(unused)}", path)
+            self._warn(
+                f"these settings are not supported and are ignored: {', '.join(unused)}", path
+            )
 
 
 def _collect_reachable(edges: dict[str, list[str]], name: str, reachable: dict[str, None]) -> None:

@@ -135,7 +135,9 @@ def _parse_yaml(name: str, text: str) -> Any:
     except (yaml.YAMLError, ValueError) as error:
         # PyYAML's own message quotes the line, which may contain a key.
         mark = getattr(error, "problem_mark", None)
-        message = _QUOTED.sub("'…'", getattr(error, "problem", None) or "a value is not valid")
+        message = _QUOTED.sub(
+            "'…'", getattr(error, "problem", None) or "a value, such as a date, is not valid"
+        )
         place = f"{name}, line {mark.line + 1}" if mark else name
         raise ConfigError([f"{place}: not valid YAML: {message}"]) from None
 
@@ -181,4 +183,4 @@ def _apply_environment(document: ConfigDocument, environ: Mapping[str, str]) -> 
 def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
     known = (*VARIABLES, *_OTHER_VARIABLES)
     unknown = [name for name in environ if name.startswith("TOOLSPEAK_") and name not in known]
-    return [f"{name} is not a known variable{suggest_names(name, known)}" for name in unknown]
+    return [f"Toolspeak does not read {name}{suggest_names(name, known)}" for name in unknown]

@@ -40,5 +40,5 @@ PROVIDERS = _load_providers()
 def find_provider(name: str) -> Provider:
     """Return the provider of that name; raise `UsageError` if there is none."""
     if name not in PROVIDERS:
-        raise UsageError(f"{name!r} is not a known provider; known are {', '.join(PROVIDERS)}")
+        raise UsageError(f"{name!r} is not a known provider; known names: {', '.join(PROVIDERS)}")
     return PROVIDERS[name]

@@ -145,7 +145,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Retries after a call that cannot be used."""
     compact_tools: bool | Literal["auto"] = "auto"
     max_repeats: Count = 3
-    """How often the same call may give the same result in a row; 0 means no limit."""
+    """How many times in a row the same call may give the same result; 0 means no limit."""
     polling_tools: tuple[str, ...] = ()
     """Names or patterns such as `wait_*` of tools that `max_repeats` does not apply to."""
     select_tools_above: PositiveInt | None = None

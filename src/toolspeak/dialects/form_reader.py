@@ -214,7 +214,7 @@ class FormReader:
             problem = "an object with a name but no arguments, and no marker, is not a call"
             draft = structs.replace(draft, problem=problem)
         if self.form.body == "line" and self._is_blank(draft):
-            draft = structs.replace(draft, problem="the value is missing")
+            draft = structs.replace(draft, problem="the parameter has no value")
         return draft
 
     def _is_blank(self, draft: CallDraft) -> bool:

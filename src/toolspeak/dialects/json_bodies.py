@@ -82,7 +82,7 @@ def read_json_calls(attempt: FormReader, _: Header) -> Reading[Body]:
                 attempt.sink.retract_streamed_call()
                 buffer.seek(mark)
             if found and last.is_truncated:
-                message = "the last of several calls is cut off; not made"
+                message = "the last of several calls is cut off; it was not accepted"
                 attempt.writer.add_note("truncated", message)
             return structs.replace(last, has_calls=found, has_unclosed_list=in_list)
         found = True

@@ -68,10 +68,10 @@ def get_dialect(name: str) -> Dialect:
     try:
         return DIALECTS[name]
     except KeyError:
-        near = difflib.get_close_matches(name, DIALECTS, 3) or [AUTO]
+        near = difflib.get_close_matches(name, DIALECTS, 3)
+        suggestion = f"did you mean {', '.join(near)}? " if near else ""
         raise UnknownDialect(
-            f"there is no dialect {name!r}; did you mean {', '.join(near)}? "
-            "`toolspeak dialects` lists all dialects"
+            f"there is no dialect {name!r}; {suggestion}`toolspeak dialects` lists all dialects"
         ) from None
 
 

@@ -459,7 +459,7 @@ class ReplyMachine:
             return False
         self.buffer.position += len(literal)
         if self._sink.call_count:
-            message = "the calls before it are part of the reasoning; they are not made"
+            message = "the reasoning ended here, so the calls before it were withdrawn"
             self.writer.add_note("calls-in-reasoning", message, literal)
         self.writer.emit(Reclassify())
         self.writer.end_reasoning()
@@ -468,14 +468,14 @@ class ReplyMachine:
         return True
 
     def _make_calls_of_reasoning(self) -> None:
-        """Make the calls that stand in the reasoning of a reply that makes none itself."""
+        """Accept the calls in the reasoning of a reply that has none outside it."""
         options = self._options
         inner = options.for_other_text(
             dialect=AUTO, trust="standard", context=options.context, new_id=options.new_id
         )
         found = build_machine(inner).read_whole("\n".join(self._reasoning.thoughts_with_calls))
         if any(isinstance(event, CallEnd) for event in found):
-            message = "the only calls are in the reasoning; they are made"
+            message = "the only calls are in the reasoning; they were accepted"
             self.writer.add_note("call-from-reasoning", message)
             kinds = (CallStart, ArgumentsDelta, CallEnd, Note)
             self.writer.emit(*(event for event in found if isinstance(event, kinds)))
@@ -550,7 +550,7 @@ class ReplyMachine:
         if not found:
             buffer.restore()
             return self._matcher.write_if_read_too_often()
-        message = "the reply holds a result that no tool returned; dropped"
+        message = "the reply holds a result that no tool returned; it was removed"
         self.writer.add_note("fabricated-result", message, buffer.release())
         self.writer.mark_call_boundary()
         return True
@@ -563,7 +563,7 @@ class ReplyMachine:
         if self._matcher.reached_end and not self._has_noted_truncation:
             self._has_noted_truncation = True
             rest = buffer.text[buffer.position : buffer.position + 1000]
-            self.writer.add_note("truncated", "a call is cut off; it is not made", rest)
+            self.writer.add_note("truncated", "a call is cut off; it was not accepted", rest)
         elif len(literal) > 3 and not self._matcher.reached_end:
             message = f"{literal} is not followed by a call that can be read"
             self.writer.add_note("not-a-call", message, literal)

@@ -128,7 +128,7 @@ def _may_call(attempt: FormReader, name: str, *, is_bare: bool) -> bool:
         return False
     if is_bare and attempt.tools.declared is None:
         return False
-    # In prose, calls of unknown tools are read too, so that nothing inside them is a call.
+    # In prose, calls to unknown tools are read too, so that nothing inside them is a call.
     may_be_unknown = attempt.in_prose and not is_bare
     return may_be_unknown or _is_known(attempt, name, is_bare=is_bare)
 
@@ -170,7 +170,7 @@ def parse_python_call(text: str, schema: Mapping[str, Any]) -> CallDraft:
         repairs.append("positional-arguments")
         positional = _name_positional_arguments(given, schema)
         if positional is None or positional.keys() & arguments.keys():
-            return CallDraft(name, problem="an argument has no name")
+            return CallDraft(name, problem="an argument has no name: write name=value")
         arguments = positional | arguments
     if is_escaped:
         repairs.append("markdown-escape")

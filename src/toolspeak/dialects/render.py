@@ -99,10 +99,10 @@ def render_tools(dialect: str | Dialect, tools: Iterable[Any], *, compact: bool 
         return ""
     if compact:
         listed = "\n".join(_compact_line(tool) for tool in declared)
-        lines = ["You can call these tools. Parameters with ? are optional.", listed]
+        lines = ["You can call these tools. Parameters marked ? are optional.", listed]
     else:
         listed = "\n".join(json.dumps(_schema_entry(tool), ensure_ascii=False) for tool in declared)
-        about = "You can call these tools. `parameters` is the JSON Schema of their arguments."
+        about = "You can call these tools. `parameters` is the JSON Schema of a tool's arguments."
         lines = [about, dialect.tools_template.replace("$tools", listed)]
     lines += [
         ONE_CALL_INTRODUCTION,
@@ -301,7 +301,7 @@ def _check_call(dialect: Dialect, index: int, call: ToolCall) -> None:
         problem = "a value that JSON cannot express"
         raise Unrepresentable(dialect.name, f"{path}.arguments", problem) from None
     if nesting_depth(call.arguments) > _NESTING:
-        raise Unrepresentable(dialect.name, f"{path}.arguments", "arguments nested so deeply")
+        raise Unrepresentable(dialect.name, f"{path}.arguments", "arguments nested this deeply")
 
 
 def _render_form(

@@ -137,9 +137,7 @@ def render_argument(
                 return text
         except InvalidBody:
             pass
-    raise NotRenderable(
-        key, reason or f"the value of {key!r} so that it parses back to the same value"
-    )
+    raise NotRenderable(key, reason or f"the value of {key!r}: it would not be read back unchanged")
 
 
 class JsonKeys(Struct, frozen=True):
@@ -223,7 +221,7 @@ COMMON_REASONING_TAGS = (
 EXAMPLE_REQUEST = "User: Please use "
 EXAMPLE_ANSWER = "Assistant: Done."
 ONE_CALL_INTRODUCTION = (
-    "To call a tool, write exactly this, with the tool's name and your arguments:"
+    "To call a tool, write it in exactly this form, with its name and your arguments:"
 )
 SEVERAL_CALLS_INTRODUCTION = "To make several calls at once, write them like this:"
 RESULT_INSTRUCTION = "After a call, you receive its result."

@@ -52,7 +52,7 @@ TOOLS_REJECTED = "tools rejected"
 UNSELECTED_TOOL = "unselected tool"
 """The reason for an attempt with all tools: the model called one that was not selected."""
 PREPARATION = "tool selection"
-"""The reason for a side question: the model selects tools, or makes one decision."""
+"""The reason for a side question: the model selects tools, or a small model decides one step."""
 
 _LETTERS = string.ascii_letters + string.digits
 _MIN_CHARACTERS_PER_TOKEN = 3
@@ -299,8 +299,8 @@ def note_truncated_prompt(body: Any, data: bytes, usage: Usage | None) -> Note |
     if read >= least:
         return None
     message = (
-        f"the prompt has at least {least} tokens, but the upstream read only {read}: its beginning "
-        "was cut off; give the model a larger context"
+        f"The prompt has at least {least} tokens, but the upstream read only {read}, so the "
+        "beginning of the prompt was lost. Give the model a larger context window on its server."
     )
     return Note("prompt-truncated", message)
 

@@ -42,7 +42,7 @@ class SentState:
 
     def __init__(self) -> None:
         self.has_content = False
-        """Anything but opening events and notes was sent."""
+        """Something other than `Started` and notes was sent."""
         self.has_started = self.has_text = self.has_calls = False
         self.has_signed_reasoning = False
         """Signed reasoning must come back unchanged: no other reply may follow it."""
@@ -97,11 +97,11 @@ class Holdback:
     ) -> None:
         self._sent = sent
         self._is_streaming = is_streaming
-        """False: nothing passes before the reply is complete."""
+        """Whether events may pass before the reply is complete."""
         self._is_waiting = is_waiting
-        """True: everything waits, for a call or for the end of the reply."""
+        """Whether everything waits, for a call or for the end of the reply."""
         self._may_be_replaced = may_be_replaced
-        """False: no other reply can take the place of this one, so nothing has to wait."""
+        """Whether another reply may take the place of this one. If not, nothing needs to wait."""
         self.may_send_text = may_send_text
         """False if the client has received the text of an earlier reply."""
         self._repeated_call = repeated_call

@@ -29,7 +29,7 @@ _CLEAR = "a small model is led to its calls, and all that they need stands in th
 _DECIDED = "a small model is led to its calls, and has made all decisions that they need"
 _RESULTS = "a small model is led: it has results to tell of, and is asked for words only"
 _MOST_STEPS = 16
-"""How often a model is asked for one request; after that, the calls so far are all."""
+"""How many times a model is asked for one request; after that, the calls so far are all."""
 _USE_RESULTS = "Answer the question with it."
 _MOST_TOKENS = 600
 """How long the answer to one of those may be."""

@@ -14,8 +14,8 @@ from ..types import Note, Request, Tool, ToolCall
 from ..wires.encoding import LossLog, NameRule, ToolNames, convert_freeform_tool
 from ..wires.fields import HOSTED_TOOLS
 
-PROMPT_NAME = "a prompt"
-"""Used in notes in place of the name of an API."""
+PROMPT_NAME = "Prompt mode"
+"""Stands in notes for the name of an API."""
 _NAME_RULE = NameRule(r"\w\-", 64, "A-Za-z_")
 
 
@@ -35,7 +35,7 @@ class OfferedTools:
             names = {self._names.to_wire(tool.name, tool.namespace) for tool in chosen}
             self.allowed = tuple(tool for tool in self.all if tool.name in names)
         self.has_hosted_tools = bool(request.extra.get(HOSTED_TOOLS))
-        """The upstream's API runs further tools itself."""
+        """The upstream's API also runs tools of its own."""
 
     def to_model_call(self, call: ToolCall) -> ToolCall:
         """Return a call from the history under the name that the model knows."""

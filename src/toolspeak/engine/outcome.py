@@ -80,7 +80,8 @@ class Outcome(Struct, frozen=True):
 
     kind: OutcomeKind
     rejected: tuple[Rejection, ...] = ()
-    """The rejected blocks that led to it; beside valid calls, those that were meant as calls."""
+    """The rejected blocks that decided the outcome; if there are valid calls, all rejected blocks
+    that were meant as calls."""
 
 
 def classify_reply(
@@ -96,7 +97,7 @@ def classify_reply(
     if reply.stop_reason == "refusal":
         return Outcome("refusal")
     if any(not isinstance(part, (Text, Reasoning)) for part in reply.parts):
-        # An image, or an item of a hosted tool: what a hosted tool does counts as a call.
+        # An image, or an item of a hosted tool, whose work counts as a call.
         return Outcome("calls" if offered.has_hosted_tools else "answer")
     if offered.allowed:
         if outcome := _classify_blocks(reply, offered.allowed):
@@ -146,7 +147,8 @@ def _is_quoted_data(rejection: Rejection, text: str) -> bool:
 
 
 def _find_unparsed_calls(reply: Reply, tools: Sequence[Tool]) -> Iterable[Rejection]:
-    """Find what only looks like a call: the reply begins with it, or ends inside it."""
+    """Find failed calls that the parser left as text: the reply begins with one, or ends inside
+    one."""
     for note in reply.notes:
         if note.code == "truncated" and note.where and is_truncated(note, reply.stop_reason):
             begins = reply.text.rfind(note.where[:_COMPARED_CHARACTERS])

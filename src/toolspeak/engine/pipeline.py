@@ -67,7 +67,7 @@ _CALL_OUTCOMES = frozenset[OutcomeKind]({"calls", "repeated-call"})
 
 
 class Pipeline:
-    """Serves one request with the first of several models that can serve it."""
+    """Serves one request, with the first of several models that gives a usable reply."""
 
     def __init__(
         self, request: Request, profiles: Sequence[ModelProfile], *, is_streaming: bool
@@ -84,13 +84,13 @@ class Pipeline:
         """The last reply of a model."""
         self._reply_events: list[Event] = []
         self.outcome: Outcome | None = None
-        """The outcome of `reply`; None if it answered a side question or called a tool that was not
-        selected."""
+        """The outcome of `reply`; None if the reply answered a side question or called a tool that
+        was not selected."""
         self.attempt: Attempt | None = None
         """The last attempt."""
         self._profiles = profiles
         self._must_call = request.tool_choice.mode == "required"
-        # For the current model; see `_begin` and `_serve`.
+        # For the current model; set by `_begin` and `_serve`.
         self.profile: ModelProfile
         self.recovery: Recovery
         self._sent: SentState
@@ -261,7 +261,7 @@ class Pipeline:
         has_tools = bool(attempt.offered.allowed)
         outcomes = self.recovery.outcomes
         self._sent.reply_index = len(outcomes)
-        # An answer in a format that the upstream is not told of is checked before it is sent.
+        # An answer is checked before it is sent if the upstream was not told its format.
         is_format_checked = (
             self.request.response_format is not None and attempt.plan.mode != "native"
         )
@@ -295,7 +295,7 @@ class Pipeline:
             if outcome.kind == "calls":
                 self.notes.append(Note("dropped-text", NOTES["dropped-text"]))
             elif outcome.kind not in RECOVERY_STEPS:
-                # Without it, the client would be left with the beginning of another reply.
+                # Otherwise the client would have only the beginning of an earlier reply.
                 rest.append(TextDelta(f"\n\n{text}"))
         return self._end([*rest, self._holdback.finish_event])
 
@@ -392,8 +392,10 @@ def _advance(steps: Attempts[list[Event]], problem: UpstreamError | None) -> Att
 
 
 def _no_call_error(outcome: Outcome) -> UpstreamError:
-    why = "; ".join(one.problem for one in outcome.rejected) or OUTCOMES[outcome.kind]
-    message = f"a tool call was required, and the model made none: {why}"
+    message = "a tool call was required, and the model made no valid one"
+    if outcome.kind != "missing-call":
+        why = "; ".join(one.problem for one in outcome.rejected) or OUTCOMES[outcome.kind]
+        message += f": {why}"
     return UpstreamError(Failure("upstream", message, 502, "no_tool_call"))
 
 

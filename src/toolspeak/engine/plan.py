@@ -40,7 +40,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
     compact: bool | Literal["auto"] = "auto"
     retries: int = 2
     max_repeats: int = 3
-    """How often in a row the same call may be made with the same result."""
+    """How many times in a row the model may make the same call with the same result."""
     polling_tools: tuple[str, ...] = ()
     """Names, or patterns of names, of tools that may repeat a call without limit."""
     select_tools_above: int | None = None
@@ -102,7 +102,10 @@ def _choose_mode(profile: ModelProfile) -> tuple[ToolsMode, str]:
         case True:
             return "native", "the model has native tools"
         case None:
-            return "native", "it is not known yet whether the model has native tools"
+            return (
+                "native",
+                "native tools are tried first: it is not known yet whether the model has them",
+            )
 
 
 def _choose_dialect(mode: ToolsMode, configured: str | None, model: str) -> tuple[str | None, str]:

@@ -58,8 +58,8 @@ from .roles import (
 )
 
 COMPACT_FROM = 1_000
-"""The tokens of a full tool list above which `compact="auto"` writes the short one: weak models get
-lost in long prompts."""
+"""The size of a full tool list, in tokens, above which `compact="auto"` writes the short one: weak
+models get lost in long prompts."""
 _CONTEXT_SHARE = 8
 """A full tool list may take one eighth of a known context."""
 _CHARACTERS_PER_TOKEN = 4
@@ -182,8 +182,8 @@ class PromptWriter:
         )
 
     def notes(self) -> tuple[Note, ...]:
-        """Return a note for everything that plain chat cannot carry. The wire adds those for
-        settings."""
+        """Return a note for everything that plain chat cannot carry. The wire adds notes
+        about the settings."""
         losses = LossLog(PROMPT_NAME, "")
         losses.carry(_split_fields(self._request.extra)[1], "$")
         messages = self._request.messages
@@ -340,10 +340,11 @@ def foreign_texts(request: Request) -> Iterator[str]:
 
 def _write_format_rule(wanted: ResponseFormat) -> str:
     if wanted.schema is None:
-        return "If you answer without a call, write only one JSON object."
+        return "If you answer without a call, write one JSON object and nothing else."
     schema = json.dumps(wanted.schema, ensure_ascii=False)
     return (
-        "If you answer without a call, write only one JSON value. It must match this JSON Schema:"
+        "If you answer without a call, write one JSON value and nothing else. It must match "
+        "this JSON Schema:"
         f"\n{schema}"
     )
 

@@ -40,11 +40,11 @@ from .plan import ModelProfile, involves_tools, plan_with_mode
 
 Step = Literal["correct", "continue", "constrain", "prompt", "reformat"]
 STEPS: dict[Step, str] = {
-    "correct": "says what was wrong; the second time, more briefly",
+    "correct": "tells the model what was wrong",
     "continue": "asks the model to continue where it stopped",
-    "constrain": "constrains the model to a JSON schema that admits only a valid call or an answer",
+    "constrain": "constrains the reply to a JSON schema for its calls",
     "prompt": "describes the tools in the prompt, not through the API",
-    "reformat": "constrains the model to the requested format, without tools",
+    "reformat": "constrains the reply to the requested format, without tools",
 }
 """Descriptions of the steps; each completes "the next attempt …"."""
 RECOVERY_STEPS: dict[OutcomeKind, tuple[Step, ...]] = {
@@ -61,7 +61,7 @@ RECOVERY_STEPS: dict[OutcomeKind, tuple[Step, ...]] = {
 
 
 class Recovery:
-    """The attempts at one model: the plan, the outcomes so far, and what to ask next."""
+    """The attempts with one model: the plan, the outcomes so far, and what to ask next."""
 
     def __init__(self, request: Request, profile: ModelProfile, plan: Plan, reason: str) -> None:
         self.request = request
@@ -170,7 +170,8 @@ class Recovery:
         self._next_request = structs.replace(self.request, messages=messages)
 
     def restores_tools(self, outcome: Outcome, sent: SentState) -> bool:
-        """Offer all tools again if the model called one that exists but was not selected."""
+        """Offer all tools again if the model called one that exists but was not selected. Return
+        True if it did."""
         selected, declared = self.request.tools or (), self._declared_tools
         if outcome.kind != "unknown-tool" or sent.has_text or len(selected) == len(declared):
             return False
@@ -182,7 +183,7 @@ class Recovery:
     # After a failure of the upstream.
 
     def plan_without_native_tools(self, attempt: Attempt, problem: UpstreamError) -> bool:
-        """Move the tools into the prompt if the upstream has rejected them, once."""
+        """Move the tools into the prompt if the upstream rejected them; once. Return True if so."""
         is_first = self.tools_error is None and self.profile.mode == "auto"
         if not is_first or not is_tool_rejection(attempt, problem.failure):
             return False
@@ -232,12 +233,11 @@ def rejects_all_tools(failure: Failure) -> bool:
 
 CORRECTIONS: dict[OutcomeKind, tuple[str, str]] = {
     "invalid-call": (
-        "Your call was not executed. {problems}\nCall the tool again with valid "
-        "arguments.{schemas}",
-        "Your call is still invalid. {problems}\nCorrect the arguments.",
+        "Your call was not run. {problems}\nCorrect this and call the tool again.{schemas}",
+        "Your call is invalid. {problems}\nCorrect this and call again.",
     ),
     "unknown-tool": (
-        "Your call was not executed. {problems}\nCall one of these tools: {tools}.",
+        "Your call was not run. {problems}\nCall one of these tools: {tools}.",
         "Only these tools exist: {tools}.",
     ),
     "missing-call": (
@@ -245,12 +245,12 @@ CORRECTIONS: dict[OutcomeKind, tuple[str, str]] = {
         "Do not answer in text. Call one of these tools: {tools}.",
     ),
     "false-refusal": (
-        "These tools work for this task: {tools}. They run outside this conversation, so you need "
-        "no access of your own.\nCall one of them now.",
+        "You have tools for this task. You do not need access of your own: the tools do the work."
+        "\nCall one of these tools now: {tools}.",
         "Call one of these tools: {tools}.",
     ),
     "truncated-call": (
-        "Your call was cut off and not executed.\nCall the tool again with shorter values.",
+        "Your call was cut off and not run.\nCall the tool again with shorter values.",
         "Your call was cut off again. Use shorter values.",
     ),
     "repeated-call": (

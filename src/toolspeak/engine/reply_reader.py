@@ -168,7 +168,7 @@ class CallExtractor:
         self._open_text_reader = open_text_reader
         self._text_reader: TextReader | None = None
         self._resolver = CallResolver(tools.toolset, new_id=new_id)
-        # Many models give every first call the id `call_1`, and clients tell calls by their ids.
+        # Many models call the first call of each reply `call_1`; clients tell calls by their ids.
         for call_id in _history_ids(request):
             self._resolver.ids.claim(call_id)
         self._start: CallStart | None = None
@@ -244,14 +244,14 @@ class CallExtractor:
     # Calls in text.
 
     def _flush_text(self, *, is_complete: bool = False) -> list[Event]:
-        """End the text that is being read; it is complete if the reply ended with it by itself."""
+        """End the current text. `is_complete`: the model ended the reply here by itself."""
         reader, self._text_reader = self._text_reader, None
         if reader is None:
             return []
         return self._finish_text_calls(reader.finish(is_complete=is_complete))
 
     def _finish_text_calls(self, events: Iterable[Event]) -> list[Event]:
-        """Return a text reader's events, with each call as the client declared it."""
+        """Return a text reader's events, with each call under the client's name for its tool."""
         finished: list[Event] = []
         is_unescaped = not self._escaper.character
         for event in events:
@@ -292,7 +292,7 @@ class CallExtractor:
         return [*resolution.notes, *self._accept(self._tools.to_client_call(resolved), text)]
 
     def _handle_rejected(self, event: CallRejected) -> list[Event]:
-        """Keep as text what a wire could not read as a call."""
+        """Keep, as text, a call that the wire could not read."""
         if not event.rejection:
             return [CallRejected(None)]
         text = TextDelta(f"{event.rejection.name or ''}({event.rejection.raw})")
@@ -304,7 +304,8 @@ class CallExtractor:
         return [*notes, *self._accept(call, text)]
 
     def _accept(self, call: ToolCall, text: str) -> list[Event]:
-        """Return the events of an accepted call; `text` is its arguments' JSON, if unchanged."""
+        """Return the events of an accepted call. `text` is the JSON of its arguments as received,
+        or "" if they were changed."""
         if self._one_call and self.count:
             message = f"{NOTES['extra-call']} A call to {call.name!r} was dropped."
             return [Note("extra-call", message, call.id)]

@@ -25,7 +25,7 @@ from ..wires.fields import PRIVATE
 from .plan import ModelProfile
 
 INSTRUCTION_ROLES: frozenset[Role] = frozenset({"system", "developer"})
-INSTRUCTION_WRAPPED = "an instruction inside the conversation was wrapped in a user message"
+INSTRUCTION_WRAPPED = "An instruction inside the conversation was wrapped in a user message."
 _STRICT_WIRE = "openai_chat"
 """The other wires have separate instructions, or reorder them themselves."""
 
@@ -54,7 +54,7 @@ def adapt_roles(
 
 
 def _needs_no_change(messages: tuple[Message, ...], profile: ModelProfile) -> bool:
-    """Return True for at most one system message followed by two alternating sides."""
+    """Return True for at most one system message followed by alternating roles."""
     if profile.capabilities.system_role is False or profile.quirks.after_results:
         return False
     roles = [message.role for message in messages]
@@ -85,7 +85,7 @@ def merge_roles(messages: Iterable[Message], losses: LossLog | None = None) -> I
             yield from turns
             continue
         if losses:
-            losses.change("consecutive messages of one role were merged", "$.messages")
+            losses.change("Consecutive messages of one role were merged.", "$.messages")
         yield _merge_messages(role, turns)
 
 
@@ -107,12 +107,12 @@ def _merge_leading_instructions(
     for index, message in enumerate(start):
         if message.role == "developer":
             losses.change(
-                "a developer message was sent as a system message", f"$.messages[{index}]"
+                "A developer message was sent as a system message.", f"$.messages[{index}]"
             )
     if len(start) > 1:
-        losses.change("the instructions at the start were merged into one message", "$.messages")
+        losses.change("The instructions at the start were merged into one message.", "$.messages")
     if start and not has_system:
-        losses.change("the instructions were sent as the first user message", "$.messages")
+        losses.change("The instructions were sent as the first user message.", "$.messages")
     role = "system" if has_system else "user"
     if len(start) == 1:
         yield structs.replace(start[0], role=role)
@@ -135,7 +135,7 @@ def _insert_after_results(turns: list[Message], words: str, losses: LossLog) -> 
     yield from turns[:1]
     for before, turn in pairwise(turns):
         if before.role == "tool" and turn.role == "user":
-            what = f"the assistant message {words!r} was inserted after results"
+            what = f"The assistant message {words!r} was inserted after results."
             losses.change(what, "$.messages")
             yield Message("assistant", (Text(words),))
         yield turn

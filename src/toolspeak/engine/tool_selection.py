@@ -1,9 +1,10 @@
 """Tool selection: with very many tools, the model first names those that it may need.
 
-    Which of these functions are needed for the next reply?
+    List the tools that an assistant may need for its next reply. …
     - get_weather: The weather in a city.          ->   get_weather, get_tides
 
-A list of names costs a tenth of the schemas, and a model cannot confuse tools that it does not see.
+Names with short descriptions cost a tenth of the schemas, and a model cannot confuse tools that it
+does not see.
 The selection holds for one reply: the next one may need others.
 """
 
@@ -23,10 +24,8 @@ _CHARACTERS_PER_TOKEN = 4
 _MAX_TOKENS = 200
 _MAX_DESCRIPTION = 120
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
-_INSTRUCTIONS = (
-    "List the functions that an assistant may need for its next reply. Write only their names, "
-    "separated by commas. If it needs none, write: none"
-)
+_INSTRUCTIONS = "List the tools that an assistant may need for its next reply."
+_FORM = " Write only their names, separated by commas. If it needs none, write: none"
 
 
 def needs_tool_selection(request: Request, profile: ModelProfile) -> bool:
@@ -45,11 +44,12 @@ def prepare_tool_selection(request: Request, profile: ModelProfile) -> Attempt:
     """Return the attempt that asks the model which tools it needs."""
     tools = request.tools or ()
     names = "\n".join(f"- {tool.name}: {_shorten_description(tool)}" for tool in tools)
-    question = f"Functions:\n{names}\n\nThe user says:\n{last_user_text(request.messages)}"
+    question = f"Tools:\n{names}\n\nThe user says:\n{last_user_text(request.messages)}"
     can_constrain = profile.capabilities.constrained is True
+    instructions = _INSTRUCTIONS if can_constrain else _INSTRUCTIONS + _FORM
     selection = Request(
         model=request.model,
-        messages=(Message("system", (Text(_INSTRUCTIONS),)), Message("user", (Text(question),))),
+        messages=(Message("system", (Text(instructions),)), Message("user", (Text(question),))),
         response_format=_names_schema(tools) if can_constrain else None,
         max_tokens=_MAX_TOKENS,
         sampling={"temperature": 0.0},
@@ -81,11 +81,11 @@ def _names_schema(tools: tuple[Tool, ...]) -> ResponseFormat:
     names = {"type": "array", "items": {"enum": [tool.name for tool in tools]}}
     schema = {
         "type": "object",
-        "properties": {"functions": names},
-        "required": ["functions"],
+        "properties": {"tools": names},
+        "required": ["tools"],
         "additionalProperties": False,
     }
-    return ResponseFormat(schema, "functions", strict=True)
+    return ResponseFormat(schema, "tools", strict=True)
 
 
 def _shorten_description(tool: Tool) -> str:

@@ -101,7 +101,7 @@ def _check_config_text(text: str, environ: Mapping[str, str]) -> None:
         try:
             read_config(copy, environ)
         except ConfigError as error:
-            problem = str(error).replace(str(copy), "it")
+            problem = str(error).replace(f"{copy}: ", "")
             raise UsageError(
                 f"nothing was saved: the file would become invalid: {problem}"
             ) from None

@@ -5,7 +5,7 @@
  "truth": {"get_weather": {"city": ["Oslo"], "unit": ["celsius", ""]}}}
 
 `truth` holds the expected calls with the accepted values of each parameter; "" among them makes the
-parameter optional. Repeated calls of one tool are numbered: `f_1`, `f_2`. Fields and grading are
+parameter optional. Repeated calls to one tool are numbered: `f_1`, `f_2`. Fields and grading are
 those of the Berkeley Function-Calling Leaderboard: names must be equal, required parameters
 present, no parameter unknown, and each value among the accepted ones. Strings are compared without
 case, spaces and `,./-_*^`; an integer is accepted for a float. Calls may come in any order.

@@ -115,7 +115,7 @@ def describe_caveats(
             yield f"{one.mode}: {count}; raise --max-tokens"
     failures = Counter((answer.mode, answer.error) for answer in answers if answer.error)
     for (mode, error), count in failures.most_common(_MAX_FAILURES):
-        yield f"{mode}: {count_questions(count)} failed, counted as wrong: {error}"
+        yield f"{mode}: {count_questions(count)} failed ({error}) and count as wrong"
     if len(failures) > _MAX_FAILURES:
         rest = len(failures) - _MAX_FAILURES
         yield f"… and {rest} more kinds of failures; see the answers file"

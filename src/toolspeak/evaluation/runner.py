@@ -79,7 +79,7 @@ class EvalRunner(Struct, frozen=True):
     max_tokens: int
     """For one answer: a small model may repeat itself without end."""
     retries: int | None = None
-    """How often the model is asked again; None keeps the configured number."""
+    """How many times the model is asked again; None keeps the configured number."""
 
     async def ask_questions(
         self,

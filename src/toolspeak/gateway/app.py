@@ -272,7 +272,7 @@ class Gateway:
     def _check_load(self) -> None:
         limit = self.config.limits.concurrent_requests
         if self.metrics.active_requests > limit:
-            message = f"the gateway is serving {limit} requests already; try again later, or "
+            message = f"the gateway is already serving {limit} requests; try again later, or "
             message += "raise `limits.concurrent_requests`"
             raise Refused(Failure("overloaded", message, 503), {"retry-after": "1"})
         if self._file_handles.are_scarce():

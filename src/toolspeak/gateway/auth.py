@@ -20,7 +20,7 @@ from ..types import Failure
 from .http import Refused, RequestHead
 
 PUBLIC_PATHS = frozenset({"/health", "/ready"})
-"""Paths that need no key: they reveal nothing."""
+"""Paths that need no key: they reveal only whether the gateway is ready."""
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
 _CROSS_ORIGIN = frozenset({"cross-site", "same-site"})
 """Values of `sec-fetch-site` for requests from other pages."""
@@ -37,7 +37,7 @@ class InspectorAccess:
         is_local = is_loopback(config.server.host)
         self._key = config.server.admin_key or (token if is_local else "")
         self.token = "" if config.server.admin_key else self._key
-        """May be part of a printed URL; an admin key may not."""
+        """Opens the inspector. May be part of a printed URL; an admin key may not."""
         self.closed_reason = self._find_closed_reason(config)
         """Empty if the inspector is open."""
 
@@ -114,7 +114,8 @@ class AccessControl:
         host = head.headers.get("host", "")
         if self._is_local and not self._is_own_host_cached(host):
             name = _strip_port(host.lower())[:_MAX_QUOTED]
-            message = f"the Host {name!r} is not this machine; add it to `server.allowed_hosts`"
+            message = f"the Host header names {name!r}, which is not this machine; to allow it, "
+            message += "add it to `server.allowed_hosts`"
             raise Refused(Failure("forbidden", message, 403))
 
     def _is_own_host(self, host: str) -> bool:
@@ -127,14 +128,14 @@ class AccessControl:
         if origin is None and head.headers.get("sec-fetch-site") in _CROSS_ORIGIN:
             # Browsers send no Origin for images, scripts and frames.
             raise Refused(
-                Failure("forbidden", "requests from other web pages are not allowed", 403)
+                Failure("forbidden", "web pages of other sites may not send requests here", 403)
             )
         is_inspector = head.path.startswith(INSPECTOR_ROOT)
         if origin is None or (self.allows_origin(origin) and not is_inspector):
             return
         own_host = head.headers.get("host", "").lower()
         if origin.lower().partition("://")[2] != own_host or not own_host:
-            message = f"web pages of {origin[:_MAX_QUOTED]!r} may not call this gateway; "
+            message = f"web pages from {origin[:_MAX_QUOTED]!r} may not call this gateway; "
             message += "add the origin to `server.allowed_origins`"
             raise Refused(Failure("forbidden", message, 403))
 

@@ -22,6 +22,7 @@ from msgspec import Struct, structs
 from .._util import encode_json, memoize_by_identity
 from ..calls.resolution import call_key
 from ..errors import WireError
+from ..notes import NOTES
 from ..store.base import Store, hash_key
 from ..types import Failure, Message, Note, Reply, Request, Text, Tool, ToolCall, ToolResult
 from ..wires import Envelope, get_wire
@@ -42,7 +43,7 @@ _RESPONSE_ID = re.compile(r"[\x21-\x7e]{1,1024}")
 _MAX_NAME = 2**16
 """The characters of a call's arguments that are part of its name; longer ones are hashed."""
 _MAX_LOOKUPS = 16
-"""How many calls of a request are looked up at most: it may be full of unknown ones."""
+"""The most calls looked up per request: it may be full of unknown ones."""
 _ENCODING_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 """Raised for example for half of a surrogate pair, which JSON cannot represent."""
 _DECODING_ERRORS = (msgspec.MsgspecError, RecursionError)
@@ -156,7 +157,7 @@ class ConversationStore:
             message += "be found; try again later"
             raise Refused(Failure("overloaded", message, 503), {"retry-after": "1"})
 
-    # Tools: each call points at the address of its tools, so that they are stored once.
+    # Tools: each call points at the key of its tools, so that they are stored once.
 
     async def remember_tools(
         self, client: str, model: str, call_names: Iterable[str], tools: tuple[Tool, ...]
@@ -199,7 +200,7 @@ class ConversationStore:
         names = [name for user_text, call in calls for name in _call_names(user_text, call)]
         if known := await self.find_tools(client, model, names):
             return structs.replace(request, tools=known)
-        note = Note("tools-rebuilt", "the request has no tools; they were rebuilt from its calls")
+        note = Note("tools-rebuilt", NOTES["tools-rebuilt"])
         rebuilt = _rebuild_tools(call for _, call in calls)
         return structs.replace(request, tools=rebuilt, notes=(*request.notes, note))
 
@@ -229,7 +230,7 @@ def _response_id(reply: Reply, envelope: Envelope) -> str:
 
 
 def _omits_tools(request: Request) -> bool:
-    """Return True for a request without tools that continues a turn that had some."""
+    """Return True for a request that continues a turn with tools but declares none."""
     if request.tools is not None or request.tool_choice.mode == "none" or not request.messages:
         return False
     return any(isinstance(part, ToolResult) for part in request.messages[-1].parts)
@@ -267,7 +268,7 @@ def name_calls(request: Request, reply: Reply) -> list[str]:
 
 
 def _call_names(user_text: str | None, call: ToolCall) -> list[str]:
-    """Return the names to remember a call by, the best one last.
+    """Return the keys under which a call is remembered, the best one last.
 
     Not every call has an id, and short ids recur; on the other hand, a client may send the user's
     text in another form the next time. `user_text` is None if the id is enough.
@@ -289,7 +290,7 @@ def _has_unique_id(call: ToolCall) -> bool:
 
 @memoize_by_identity
 def _encode_tools(tools: tuple[Tool, ...]) -> tuple[str, bytes | None]:
-    """Return the address under which tools are stored, and their bytes; None for the bytes if the
+    """Return the key under which tools are stored, and their bytes; None for the bytes if the
     tools cannot be encoded."""
     try:
         data = msgspec.json.encode(tools)

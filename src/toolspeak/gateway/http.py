@@ -123,7 +123,7 @@ class HttpRequest(RequestHead):
             raise _too_slow(self) from None
         finally:
             self._ticker.unset(late)
-        # Most responses are ready before the watcher starts, and need none.
+        # Watch later: most responses are ready before that.
         self._alarm = Alarm(lambda: self._start_watching(task))
         self._ticker.set(self._alarm)
         return body
@@ -213,7 +213,7 @@ class HttpResponse:
         )
 
     async def send_chunk(self, data: bytes, now: float) -> None:
-        """Send more of the body; `now` is the time of it."""
+        """Send more of the body; `now` is the current time."""
         if capture := self.capture:
             capture.entries += (now, data)
             # Small chunks are counted together with those of the upstream.
@@ -222,7 +222,7 @@ class HttpResponse:
         await self._send_message({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:
-        """Send the last of the body."""
+        """Send the end of the body."""
         if self.capture and data:
             self.capture.add(data)
         self.has_ended = True
@@ -259,13 +259,13 @@ def _find_repeated(pairs: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def _too_slow(head: RequestHead) -> Refused:
-    message = f"the request was not received within {BODY_TIMEOUT:g} s"
+    message = f"the request body did not arrive within {BODY_TIMEOUT:g} s; send it again"
     headers = {"connection": "close"} if head.http_version.startswith("1") else {}
     return Refused(Failure("timeout", message, 408), headers)
 
 
 def _too_large(limit: int) -> Refused:
     message = (
-        f"the request body is longer than {limit} bytes; raise `limits.body_bytes` to allow more"
+        f"the request body is longer than {limit} bytes; shorten it, or raise `limits.body_bytes`"
     )
     return Refused(Failure("too_large", message, 413))

@@ -208,7 +208,7 @@ class InspectorRoutes:
         given = await self._read_value(context, _GivenAnswer)
         valid_answer = await self._approvals.answer(match["id"], given.answer)
         if valid_answer is None:
-            problem = "this approval request has expired, or does not exist"
+            problem = "this approval request was already answered, or has expired"
             raise Refused(Failure("not_found", problem, 404))
         await _send_json(context, {"answer": valid_answer})
 
@@ -261,7 +261,7 @@ def _last_change(new: list[RequestSummary], after: float) -> float:
 
 
 def _without_elapsed_time(summary: RequestSummary) -> RequestSummary:
-    """Return a summary that differs from an earlier one only if the request has changed."""
+    """Return a summary without its elapsed time, to tell whether the request has changed."""
     return summary if summary.is_finished else structs.replace(summary, ms=0.0)
 
 

@@ -62,7 +62,7 @@ class ModelList:
         return {"models": [_ollama_tag(name) for name in self._names()]}
 
     def ollama_model(self, name: str) -> dict[str, Any]:
-        """Return Ollama's details of a model. The gateway gives tools to every model."""
+        """Return Ollama's details of a model. The gateway gives each the capability `tools`."""
         context = self._catalog.resolve(name).context
         info: dict[str, Any] = {"general.architecture": "toolspeak"}
         if context:

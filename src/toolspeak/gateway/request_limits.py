@@ -42,7 +42,7 @@ def decode_body(data: bytes, limits: Limits) -> dict[str, Any]:
         raise WireError("the request body must be a JSON object")
     if is_nested_deeper(value, data, limits.json_depth):
         problem = f"the request is nested more than {limits.json_depth} levels deep; "
-        raise WireError(problem + "raise `limits.json_depth` to allow more")
+        raise WireError(problem + "nest it less deeply, or raise `limits.json_depth`")
     _check_counts(value, len(data), limits)
     return value
 

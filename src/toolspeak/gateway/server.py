@@ -41,9 +41,9 @@ _GC_THRESHOLD = 10_000
 _SWITCH_SECONDS = 0.0005
 """The event loop needs several turns for each request that it serves."""
 _KEEP_ALIVE_SECONDS = 75
-"""How long an idle connection stays open: longer than clients keep theirs."""
+"""How long an idle connection stays open: longer than clients keep it, so that they close first."""
 _GRACE_SECONDS = 10
-"""The time that requests have to end when the gateway is stopped."""
+"""How long requests may continue after the gateway is told to stop."""
 _ERROR_SECONDS = 2
 """After that, the time to send errors to clients whose requests have not ended."""
 _WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - it binds nothing
@@ -286,7 +286,7 @@ def _bind(config: Config) -> socket.socket:
     """Return a socket that listens on the configured address."""
     host, port = config.server.host.strip("[]"), config.server.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Without the protocol, asyncio does not set TCP_NODELAY, and streams wait for slow ACKs.
+    # Without IPPROTO_TCP, asyncio does not set TCP_NODELAY, and streams wait for slow ACKs.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -316,7 +316,7 @@ def _resolve(host: str) -> set[str]:
 
 
 def _is_local_address(address: str) -> bool:
-    """Return True if this machine has the address, which is when it can be bound."""
+    """Return True if the address is this machine's: only then can it be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:

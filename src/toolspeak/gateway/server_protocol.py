@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .app import Gateway
 
 MAX_HEAD = 2**18
-"""Bytes of a request before or after its body."""
+"""The most bytes of a request's headers, or of its trailers."""
 REQUEST_TIMEOUT = 120.0
 """Seconds to send the head of a request, or to read any part of a response."""
 _LINGER = 2.0
@@ -44,7 +44,7 @@ _LEADING_ZERO = b"0"
 """The beginning of the next chunk's size. There are at most five: curl reads up to 16 digits."""
 _UPGRADE_HEADERS = frozenset({b"upgrade", b"connection", b"http2-settings"})
 _INVALID_REQUEST = "the request is not valid HTTP"
-_IS_PROXY_REQUEST = "this server is not a proxy; send the request to its own URL"
+_IS_PROXY_REQUEST = "this server is not a proxy; send a path such as /v1/models, not a whole URL"
 
 
 class GatewayProtocol(HttpToolsProtocol):
@@ -142,7 +142,7 @@ class GatewayProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as problem:
             self.send_400_response(f"{_INVALID_REQUEST}: {problem}")
         if self._head_size > MAX_HEAD:
-            message = f"the request has more than {MAX_HEAD} bytes before or after its body"
+            message = f"the request has more than {MAX_HEAD} bytes of headers or of trailers"
             self._refuse(Failure("too_large", message, 431))
 
     def _parse(self, data: bytes) -> bytes:

@@ -23,7 +23,7 @@ PINGS = {
     "openai_responses": _COMMENT,
     "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n',
 }
-"""Pings of the APIs whose streams can have any."""
+"""The ping of each API that has one."""
 
 
 class StreamWriter:

@@ -1,8 +1,8 @@
 """Several processes that serve one port.
 
 The supervisor binds the port, runs the embedded model, and starts the workers; a worker that dies
-is started again. It sends its state to the workers' stdin, as lines of JSON; when its end of the
-pipe closes, they stop. Data that requests share is in the store only.
+is started again. The supervisor sends its state to the workers' stdin, as lines of JSON; they stop
+when that pipe closes. Data that requests share is in the store only.
 
     python -m toolspeak.gateway.workers DESCRIPTOR LEVEL FORMAT
 """

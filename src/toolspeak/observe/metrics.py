@@ -64,7 +64,7 @@ METRIC_FAMILIES: dict[str, MetricFamily] = {
         "Rejected tool calls, by the code of the note.", ("code",)
     ),
     "toolspeak_refusals_total": MetricFamily(
-        "Replies that refuse although tools were offered: false or honest.", ("kind",)
+        "Refusals of requests that offer tools, by kind: false or honest.", ("kind",)
     ),
     "toolspeak_notes_total": MetricFamily("Requests with a note, by its code.", ("code",)),
     "toolspeak_retries_total": MetricFamily(
@@ -75,7 +75,7 @@ METRIC_FAMILIES: dict[str, MetricFamily] = {
         "Upstream failures by upstream and kind.", ("upstream", "kind")
     ),
     STORE_PROBLEMS: MetricFamily(
-        "Problems of the store: failed operations, outages, and values too large to be stored.",
+        "Store problems: failed operations, outages, and values too large to be stored.",
         ("kind",),
     ),
     "toolspeak_request_duration_seconds": _histogram(

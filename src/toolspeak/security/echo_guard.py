@@ -1,4 +1,4 @@
-"""Finds calls that only repeat a tool result or a document, so that they are not executed.
+"""Finds calls that only repeat a tool result or a document, so that they are not run.
 
 The guard recognises calls that are repeated verbatim or serialised again: in any wrapper, in JSON
 strings, in HTML, in quoted or numbered lines, or split between two results. Invisible characters,

@@ -59,7 +59,8 @@ def choose_escaper(request: Request, untrusted: Iterable[str]) -> Escaper:
     unused = next((one for one in map(chr, _ESCAPE_CHARACTERS) if one not in used), "")
     if not unused:
         raise WireError(
-            "The messages contain every Unicode character; none is left to escape markup with.",
+            "The messages contain every Unicode character; none is left to escape markup with. "
+            "Shorten the conversation.",
             "$.messages",
         )
     return Escaper(unused)

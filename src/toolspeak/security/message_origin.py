@@ -1,7 +1,7 @@
 """Splits a conversation, in the shape of any API, into the user's requests and untrusted text.
 
 The text of a user's turn is a request. Text from tools, documents and other roles is untrusted: a
-call that is quoted there must not be executed. Prompts may write results into a user's turn, too;
+call that is quoted there must not be run. Prompts may write results into a user's turn, too;
 `split_results` finds them by the templates that the dialects write results with.
 """
 

@@ -43,8 +43,7 @@ class Store(ABC):
     def __init__(self, limits: StoreLimits = DEFAULT_LIMITS) -> None:
         self._limits = limits
         self.on_problem: Callable[[str], None] = lambda kind: None
-        """Called for an operation that `failed`, the start of an `outage`, and a value that is
-        `too-large`."""
+        """Called with `failed` (an operation), `outage` (its start) or `too-large` (a value)."""
 
     @property
     def is_available(self) -> bool:
@@ -74,8 +73,8 @@ class Store(ABC):
         await self._run("delete", key)
 
     async def push(self, key: str, value: bytes, *, max_items: int, seconds: float) -> None:
-        """Put a value in front of a list, which keeps the newest `max_items` and expires after
-        this time without another."""
+        """Put a value in front of a list, which keeps the newest `max_items` and expires
+        `seconds` after the last push."""
         if self._fits(value):
             await self._run("push", key, value, max_items, seconds)
 

@@ -87,7 +87,8 @@ def finite_amounts(amounts: Mapping[str, float]) -> dict[str, float]:
 
 
 class _Entry(Struct, frozen=True, gc=False):
-    """Not tracked by the garbage collector: there may be many, and none refers to another."""
+    """Content with its size and deadline. Not tracked by the garbage collector: there may be many,
+    and none refers to another."""
 
     content: Content
     size: int

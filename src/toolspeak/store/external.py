@@ -16,7 +16,7 @@ log = logging.getLogger("toolspeak.store")
 TIMEOUT = 1.0
 """Seconds that an operation may take, including the time to connect."""
 RETRY_SECONDS = 1.0
-"""Seconds without further attempts after an operation that could not reach the store."""
+"""Seconds between an operation that could not reach the store and the next attempt."""
 _READS = frozenset({"get", "list_items", "read_counters", "ping"})
 
 
@@ -95,7 +95,8 @@ class ExternalStore(Store):
         if not self._failing:
             self._outage_start = self._now()
             self.on_problem("outage")
-            message = "the store is unavailable: %s; requests are served without stored data"
+            message = "the store is unavailable: %s; requests are served without stored data, and "
+            message += "those that continue a stored response fail"
             log.warning(message, self.last_error)
         self._failing.add(kind)
 

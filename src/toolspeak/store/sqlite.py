@@ -53,7 +53,8 @@ _TRANSACTION_BYTES = 4 * 2**20
 _LOG_BYTES = 16 * 2**20
 _TIDY_SECONDS = 60.0
 _TIDY_WRITES = 256
-"""Expired entries, and those above the maximum number, are removed after so many writes."""
+"""The number of writes after which expired entries, and those above the maximum number, are
+removed."""
 _WRITES = frozenset({"put_many", "delete", "push", "increment", "expire"})
 _REACHABLE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY})
 _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -182,7 +183,9 @@ class Database(Entries):
         self._page_size = _read_pragma(sql, "page_size")
         is_known = _read_pragma(sql, "application_id") == _APPLICATION_ID
         if not is_known and sql.execute("SELECT 1 FROM sqlite_schema").fetchone():
-            raise sqlite3.OperationalError(f"{self._path} is a database of another program")
+            raise sqlite3.OperationalError(
+                f"{self._path} is a database of another program; set `store` to another file"
+            )
         _set_log_mode(sql)
         # Data written just before a power failure may be lost.
         sql.execute("PRAGMA synchronous = NORMAL")

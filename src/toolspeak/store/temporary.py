@@ -15,7 +15,8 @@ from ..errors import UsageError
 
 _FOLDER_PREFIX = "toolspeak-store-"
 _STALE_SECONDS = 60.0
-"""A folder without a lock may be so young that its lock is still to come."""
+"""The age at which a folder without a lock counts as abandoned: a younger one may still get its
+lock."""
 
 
 class TemporaryDatabase:
@@ -31,8 +32,8 @@ class TemporaryDatabase:
             self._folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
             self._lock = _lock_folder(self._folder)
         except OSError as error:
-            message = f"workers share a temporary file, which cannot be created: {error}; set "
-            message += "TMPDIR, or set `store` or `server.workers`"
+            message = f"the workers' shared temporary file cannot be created: {error}; set TMPDIR "
+            message += "to a writable folder, set `store`, or set `server.workers` to 1"
             raise UsageError(message) from None
         self.path = self._folder / "store.sqlite"
 

@@ -33,7 +33,7 @@ EMBEDDED = "embedded"
 _MAX_RESOLVED = 1000
 """Limits the cache: clients may invent any number of names, and the default model serves each."""
 _CUSTOM_PROVIDER = "custom"
-"""The row for servers without a provider."""
+"""The row of `providers.toml` for servers without a provider."""
 _PARAMETER_COUNT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])", re.I)
 _UNITS = {"m": 1e6, "b": 1e9}
 _MIN_SECRET_LENGTH = 4
@@ -176,7 +176,7 @@ class Catalog:
         )
 
     def find_model(self, name: str) -> ModelSettings | None:
-        """Return the settings for a configured or discovered model, without the default."""
+        """Return the settings for a configured or discovered model, never the default model's."""
         configured = find_named_model(self._config, name)
         if configured:
             return structs.replace(configured.settings, model=configured.locations[0].model)
@@ -194,7 +194,7 @@ class Catalog:
             )
             return UnknownModelError(message)
         subject = f"the model {name!r} is not available" if name else "no model is available"
-        return UnknownModelError(f"{subject}; start a local server, or set a provider's key")
+        return UnknownModelError(f"{subject}; start a local model server, or set a provider's key")
 
     def _find_unconfigured(self, name: str) -> ModelSettings | None:
         """Return settings for `upstream/model`, or for a discovered server's model."""

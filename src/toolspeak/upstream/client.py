@@ -1,8 +1,8 @@
 """Sends requests to upstreams, with retries, over one pool of connections, and reads the responses.
 
 Every problem is an `UpstreamError`, whose message is for clients: it names the upstream, without
-its address and its secrets. The log has the address. A request is not sent
-again once a byte of the response has been received.
+its address or secrets; the log has the address. A request is sent again after a connection error
+or a retryable status, but never once a reply has begun.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SLICE = 2**15
 """Bytes of a stream that are returned at once: a million tiny events are read in many turns of the
 event loop."""
 _COMPLETE_TIMEOUT = 2.0
-"""Seconds for the connection to end after a complete reply."""
+"""How long to wait for the end of a response whose reply is complete."""
 _CONTEXT_ADVICE = (
     "(Shorten the conversation, offer fewer tools, or choose a model with a larger context.)"
 )
@@ -253,7 +253,7 @@ def _encode_head(
     headers |= extra_headers
     headers.pop("content-length", None)
     if any(map(_CONTROL_CHARACTER.search, headers.values())):
-        raise upstream_error(endpoint, "cannot be reached: one of its headers has a line break")
+        raise upstream_error(endpoint, "cannot be used: a header for it has a control character")
     authorization = "" if "authorization" in headers else address.authorization
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"{address.head}{authorization}{lines}"
@@ -381,7 +381,9 @@ class UpstreamResponse:
         for capture in self._captures:
             capture.reserve_new()
         if self._size - self._progress_size > _MAX_BODY:
-            message = f"sent more than {_MAX_BODY} bytes without any part of a reply"
+            message = (
+                f"sent more than {_MAX_BODY >> 20} MiB before a part of its reply could be read"
+            )
             raise upstream_error(self._endpoint, message)
         if self._captures:
             self._check_size_at = self._size + RECOUNT_AFTER
@@ -486,7 +488,7 @@ def upstream_error(endpoint: Endpoint, problem: str, status: int = 502) -> Upstr
 
 
 def _log_error(endpoint: Endpoint, problem: str, status: int = 502) -> UpstreamError:
-    """Return the same error, and log it with the upstream's address."""
+    """Return `upstream_error(…)`, and log it with the upstream's address."""
     error = upstream_error(endpoint, problem, status)
     _log_with_address(endpoint, error)
     return error
@@ -513,7 +515,7 @@ def _mask_text(endpoint: Endpoint, secrets: list[str], text: str) -> str:
 
 
 def _mask_part(secrets: list[str], match: re.Match[str]) -> str:
-    """Mask the beginning and the end of a secret around a mask of the upstream."""
+    """Mask what an upstream left of a secret that it masked in part (`sk-ab****yz`)."""
     start, end = match.groups()
     is_part = any(one.startswith(start) and one.endswith(end) for one in secrets)
     return _MASK if is_part and (start or end) else match[0]
@@ -539,7 +541,7 @@ def _address_pattern(base_url: str) -> re.Pattern[str] | None:
 
 
 def _map_texts(change: Callable[[str], str], value: Any) -> Any:
-    """Change all texts of a JSON value, also the keys of objects."""
+    """Change all texts of a JSON value, including the keys of objects."""
     match value:
         case str():
             return change(value)

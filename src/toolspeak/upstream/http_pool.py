@@ -62,11 +62,11 @@ class Address(Struct, frozen=True):
 
     origin: Origin
     path: str
-    """The beginning of all paths; for an HTTP proxy, of all URLs."""
+    """The prefix of every request target: a path, or through an HTTP proxy a URL."""
     head: str
     """The header lines that the URL determines."""
     authorization: str
-    """The header line for a user and a password in the URL, unless another one is configured."""
+    """The Authorization line for the user and password in the URL; a configured one replaces it."""
 
 
 class CannotConnect(HttpProblem):
@@ -159,7 +159,7 @@ class Pool:
                 tls = load_certificates() if origin.scheme == "https" else None
                 return await self._direct(origin.host, origin.port, tls)
         except TimeoutError:
-            message = f"cannot be reached in {timeout:g} s"
+            message = f"cannot be reached within {timeout:g} s"
             raise CannotConnect(message, is_timeout=True) from None
         except (OSError, ssl.SSLError, UnicodeError) as problem:
             is_exhausted = getattr(problem, "errno", None) in NO_HANDLES
@@ -174,7 +174,7 @@ class Pool:
         )
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # A server that has gone without a word is noticed in the end.
+            # Detect a server that is gone even if it did not close the connection.
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             name = host if tls else None
             _, connection = await loop.create_connection(
@@ -189,7 +189,9 @@ class Pool:
         """Connect to a proxy, and for TLS through it to the server."""
         proxy = urlsplit(origin.proxy)
         if proxy.scheme not in _PORTS or not proxy.hostname:
-            raise CannotConnect("cannot be reached: use an http:// or https:// proxy")
+            raise CannotConnect(
+                "cannot be reached: the configured proxy is not an http:// or https:// URL"
+            )
         tls = load_certificates() if proxy.scheme == "https" else None
         port = proxy.port or _PORTS[proxy.scheme]
         connection = await self._direct(proxy.hostname, port, tls)
@@ -211,7 +213,9 @@ class Pool:
         except Disconnected:
             raise CannotConnect("cannot be reached: the proxy closed the connection") from None
         if connection.status != 200:
-            raise CannotConnect(f"cannot be reached: the proxy answered {connection.status}")
+            advice = "; put its user and password into its URL" if connection.status == 407 else ""
+            problem = f"cannot be reached: the proxy answered {connection.status}{advice}"
+            raise CannotConnect(problem)
         return await connection.with_tls(load_certificates(), origin.host)
 
     def _new(self) -> Connection:

@@ -8,7 +8,7 @@ from ..store.base import Store, hash_key
 _LEARNED_SECONDS = 3600.0
 _OBSERVED_CALLS = 10
 """How many of a model's last calls are remembered as text calls or native calls."""
-_MAX_TEXT_CALLS = 3
+_TEXT_CALLS_FOR_PROMPT = 3
 """With this many text calls among the last ones, a native model gets its tools in the prompt."""
 
 
@@ -32,7 +32,7 @@ class LearnedModes:
             await self.set(upstream, model, "prompt")
         if is_text is not None:
             text_calls = await self.add_call(upstream, model, is_text=is_text)
-            if text_calls >= _MAX_TEXT_CALLS:
+            if text_calls >= _TEXT_CALLS_FOR_PROMPT:
                 await self.set(upstream, model, "prompt")
 
     async def add_call(self, upstream: str, model: str, *, is_text: bool) -> int:

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 KEY_VARIABLE = "TOOLSPEAK_EMBEDDED_KEY"
-"""Contains the key for clients. Every user could see it among the arguments."""
+"""An environment variable with the key for clients: as an argument, every user could see it."""
 _LOG_ERRORS, _LOG_EVERYTHING = 1, 4
 """llama.cpp's log levels."""
 _CACHE_MIB = 128

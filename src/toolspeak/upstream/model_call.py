@@ -370,7 +370,7 @@ def _move_profile(profile: ModelProfile, endpoint: Endpoint) -> ModelProfile:
 class HoldbackTimer:
     """Measures for how long the content of a stream is held back.
 
-    If only part of a chunk is released, the wait of the rest is measured from the next chunk on.
+    If only part of a chunk is released, the time of the rest is measured from the next chunk on.
     """
 
     def __init__(self, reader: ReplyReader, record: RequestRecord) -> None:

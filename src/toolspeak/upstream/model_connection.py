@@ -59,7 +59,7 @@ class ModelConnection(Struct):
 async def connect_model(config: Config, name: str = "") -> AsyncGenerator[ModelConnection]:
     """Connect to the named model, to the embedded one ("embedded"), or to the default model.
 
-    The models of this machine are discovered only if the configuration does not have it.
+    The models of this machine are discovered only if the configuration does not name the model.
     """
     ticker = Ticker()
     upstreams = UpstreamClient(ticker)
@@ -70,7 +70,7 @@ async def connect_model(config: Config, name: str = "") -> AsyncGenerator[ModelC
         if not (wanted and Catalog(config, os.environ).find_model(wanted)):
             await local.start()
         if name == EMBEDDED and local.embedded:
-            # The default model may be another one.
+            # By its name, because the default may be a model of another upstream.
             name = f"{EMBEDDED}/{local.embedded.model}"
         yield ModelConnection(services, config, name, local)
     finally:

@@ -29,8 +29,8 @@ CHUNK_OVERHEAD = 80
 RECOUNT_AFTER = 2**15
 """Bytes of small chunks after which they are charged to the budget."""
 LARGE_CHUNK = 2**12
-"""Bytes from which a chunk is charged at once. A smaller body is not charged at all: the request
-holds more than that in memory anyway."""
+"""Chunks of at least this size are charged at once. A smaller body is not charged at all: the
+request holds more than that in memory anyway."""
 
 
 # Captured bytes.
@@ -148,7 +148,7 @@ class AttemptRecord(Struct, array_like=True):
     headers: Mapping[str, str] | None = None
     """Headers that continue the trace."""
     resends: int = 0
-    """How often the same bytes were sent again after a connection or server error."""
+    """How many times the same bytes were sent again after a connection or server error."""
     status: int = 0
     is_stream: bool = False
     first_byte: float | None = None
@@ -249,7 +249,7 @@ class RequestRecord(Struct, array_like=True):
     def set_request(self, request: Request, model: ResolvedModel) -> None:
         """Record the decoded request and the model that serves it."""
         if self.capture and not self.capture.body:
-            # The body was too large to keep, so the inspector shows this text instead.
+            # The body was too large to keep, so the inspector cannot read the message from it.
             self.capture.user_message = summarize_user_text(request)
         self.model, self.is_stream = request.model, request.stream
         self.tool_count = len(request.tools or ())

@@ -25,7 +25,7 @@ class Alarm:
 
 
 class Ticker:
-    """Rings alarms, each once. Without alarms, it does nothing."""
+    """Rings each alarm once. Without alarms, it does nothing."""
 
     def __init__(self) -> None:
         self._alarms: set[Alarm] = set()

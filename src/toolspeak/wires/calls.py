@@ -88,8 +88,9 @@ class CallHistory:
             self.notes.append(Note("undecodable-arguments", problem, path))
         if isinstance(arguments, str) and (decoded is None or format_json(decoded) != arguments):
             extra[ARGUMENTS_TEXT] = arguments
-        message = f"Repaired in an earlier call to {name!r}."
-        self.notes.extend(Note(f"repaired-{repair}", message, path) for repair in repairs)
+        for code in (f"repaired-{repair}" for repair in repairs):
+            message = f"In an earlier call to {name!r}: {NOTES[code]}"
+            self.notes.append(Note(code, message, path))
         return decoded or {}
 
     def find_answered_call(
@@ -112,7 +113,9 @@ class CallHistory:
         if found == identity:
             return found, found_name, {}
         if identity or name not in ("", found_name):
-            message = f"The result for {name or identity!r} belongs to the call to {found_name!r}."
+            message = (
+                f"The result for {name or identity!r} was matched to the call to {found_name!r}."
+            )
             self.notes.append(Note("name-corrected", message, path))
         return found, found_name, {ORIGINAL_ID: identity}
 

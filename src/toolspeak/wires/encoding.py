@@ -96,7 +96,7 @@ class ToolNames:
     def notes(self) -> tuple[Note, ...]:
         """A note on each tool that is sent under another name."""
         return tuple(
-            Note("renamed-tool", f"The tool {name!r} is sent as {sent!r}.", name)
+            Note("renamed-tool", f"The tool {name!r} was sent as {sent!r}.", name)
             for (_, name), sent in self._wire_names.items()
             if name != sent
         )
@@ -169,7 +169,11 @@ class LossLog:
                 self.drop(f"`{key}`", f"{path}.{key}")
         for tool in extra.get(HOSTED_TOOLS, ()):
             kind = tool.get("type") or next(iter(tool), None)
-            self._note("skipped-tool", f"{self.api} cannot run the hosted tool {kind!r}.", path)
+            self._note(
+                "skipped-tool",
+                f"{self.api} cannot run the hosted tool {kind!r}; it was not offered.",
+                path,
+            )
         return {}
 
     def drop(self, feature: str, path: str) -> None:
@@ -230,10 +234,10 @@ class RequestEncoder:
                 others.append((message, path))
                 continue
             if others:
-                text = "Instructions within the conversation are moved to the system prompt."
+                text = "Instructions within the conversation were moved to the system prompt."
                 self.losses.change(text, path)
             if message.role == "developer":
-                self.losses.change("A developer message becomes part of the system prompt.", path)
+                self.losses.change("A developer message became part of the system prompt.", path)
             instructions.append((message, path))
         return instructions, others
 
@@ -250,7 +254,7 @@ class RequestEncoder:
             return tools
         allowed = tuple(tool for tool in tools if tool.name in names)
         if len(allowed) < len(tools):
-            self.losses.change("Only the tools that may be called are sent.", "$.tool_choice")
+            self.losses.change("Only the tools that may be called were sent.", "$.tool_choice")
         return allowed
 
     def encode_sampling(self, supported: Container[str], extensions: Container[str] = ()) -> Json:
@@ -281,7 +285,7 @@ def convert_freeform_tool(tool: Tool, losses: LossLog, path: str) -> Tool:
     """Return a freeform tool as one whose arguments are an object with the text as `input`."""
     if not tool.freeform:
         return tool
-    message = f"{losses.api} has no freeform tools; the text is sent as the argument `input`."
+    message = f"{losses.api} has no freeform tools; the text was sent as the argument `input`."
     losses.change(message, path)
     return Tool(
         name=tool.name,
@@ -319,14 +323,14 @@ def choose_effort(
         effort = next(
             (word for limit, word in _EFFORT_BY_BUDGET if thinking.budget <= limit), "high"
         )
-        message = f"A reasoning budget of {thinking.budget} tokens is sent as effort {effort!r}."
+        message = f"A reasoning budget of {thinking.budget} tokens was sent as effort {effort!r}."
         losses.change(message, "$.thinking")
     if effort is None and (thinking.enabled or thinking.shown is not None):
         losses.drop("enabling or showing reasoning", "$.thinking")
     if effort is None or effort in (supported := tuple(supported)):
         return effort
     nearest = min(supported, key=lambda word: abs(_rank_effort(word) - _rank_effort(effort)))
-    message = f"{losses.api} has no effort {effort!r}; {nearest!r} is sent."
+    message = f"{losses.api} has no reasoning effort {effort!r}; {nearest!r} was sent."
     losses.change(message, "$.thinking")
     return nearest
 

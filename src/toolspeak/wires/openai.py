@@ -151,7 +151,7 @@ class OpenAIRequestEncoder(RequestEncoder):
             return {}
         is_url = self.has_file_urls and part.url is not None and not part.text
         if part.data is None and not is_url:
-            self.losses.change("A document is sent as text.", path)
+            self.losses.change("A document was sent as text.", path)
             return self.encode_text(Text(render_document(part)), path)
         data = encode_media_url(part) if part.data is not None else None
         file = omit_none(filename=part.title or None, file_data=data, file_url=part.url)
@@ -201,7 +201,7 @@ class OpenAIRequestEncoder(RequestEncoder):
             return None
         if self.is_same_wire or len(user) <= _MAX_USER_ID:
             return user
-        self.losses.change("The user id is too long; its hash is sent.", "$.metadata.user_id")
+        self.losses.change("The user id is too long; its hash was sent.", "$.metadata.user_id")
         return hashlib.blake2b(user.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 

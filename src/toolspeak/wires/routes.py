@@ -97,7 +97,7 @@ _GEMINI_PATH = re.compile(
 
 def get_wire(name: str) -> Wire:
     if name not in WIRES:
-        raise UsageError(f"There is no wire {name!r}. Use one of: {', '.join(WIRES)}.")
+        raise UsageError(f"There is no API {name!r}. Use one of: {', '.join(WIRES)}.")
     return WIRES[name]
 
 

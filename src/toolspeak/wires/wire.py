@@ -184,7 +184,7 @@ class Wire(Struct, frozen=True, kw_only=True):
         unsupported, parts = self.unsupported_in_replies, reply.parts
         lost: list[tuple[str, str]] = []
         if "signatures" in unsupported and any(map(_is_signed, parts)):
-            lost.append(("signatures of reasoning", "$.parts"))
+            lost.append(("reasoning signatures", "$.parts"))
         if "images" in unsupported and any(isinstance(part, Image) for part in parts):
             lost.append(("images in replies", "$.parts"))
         if "order" in unsupported and _is_mixed(parts):

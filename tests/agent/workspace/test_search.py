@@ -120,7 +120,7 @@ def test_unreadable_folder_is_reported(
         return real(folder, path)
 
     monkeypatch.setattr(search, "list_folder", forbidding)
-    assert "[Too large or not readable: src/deep.]" in workspace.search("def")
+    assert "[Skipped, too large or unreadable: src/deep.]" in workspace.search("def")
 
 
 # Searching.
@@ -167,14 +167,14 @@ def test_pattern_matches_line(
 
 
 INVALID_PATTERNS = {
-    "print(": "not a regular expression (missing )",
-    "[a": "not a regular expression (unterminated character set",
-    "*a": "not a regular expression (nothing to repeat",
+    "print(": "not a valid regular expression (missing )",
+    "[a": "not a valid regular expression (unterminated character set",
+    "*a": "not a valid regular expression (nothing to repeat",
     r"a(?=b)": "look-around",
     r"(a)\1": "look-around",
     "(.{1000}){1000}": "too large",
     "[[a]]\ud800": "",
-    "(" * 5000: "not a regular expression",
+    "(" * 5000: "not a valid regular expression",
 }
 
 
@@ -239,5 +239,5 @@ def test_many_matches_are_limited(folder: Path, workspace: Workspace) -> None:
 
 
 def test_empty_or_multiline_pattern_is_refused(workspace: Workspace) -> None:
-    assert "Expected text" in get_error(lambda: workspace.search(""))
+    assert "`pattern` is empty" in get_error(lambda: workspace.search(""))
     assert "must not contain a line break" in get_error(lambda: workspace.search("two\nlines"))

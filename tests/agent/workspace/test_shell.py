@@ -64,7 +64,7 @@ def test_invalid_command_is_reported(workspace: Workspace, command: str, problem
 
 def test_invalid_timeout_is_refused(workspace: Workspace) -> None:
     for timeout in (0, -1, float("nan")):
-        assert "Expected more than 0 seconds" in get_error(
+        assert "`timeout` must be more than 0 seconds" in get_error(
             lambda timeout=timeout: run_shell(workspace, "ls", timeout)
         )
 

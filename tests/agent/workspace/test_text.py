@@ -79,7 +79,7 @@ def test_large_file_is_not_read(folder: Path, workspace: Workspace) -> None:
     with (folder / "large").open("wb") as file:
         file.truncate(1 << 40)
     assert "larger than 8 MB" in get_error(lambda: workspace.read_file("large"))
-    assert "[Too large or not readable: large.]" in workspace.search("x", "large")
+    assert "[Skipped, too large or unreadable: large.]" in workspace.search("x", "large")
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
@@ -219,8 +219,8 @@ def test_edit_without_old_creates_file(folder: Path, workspace: Workspace, eithe
     usual = folder / "usual"
     usual.touch()
     assert (folder / "new/er/file.txt").stat().st_mode == usual.stat().st_mode
-    assert "exists already" in get_error(lambda: workspace.edit_file("new/er/file.txt", "", "c"))
-    assert workspace.edit_file("usual", "", "d") == "[Wrote usual, which was empty.]"
+    assert "already exists" in get_error(lambda: workspace.edit_file("new/er/file.txt", "", "c"))
+    assert workspace.edit_file("usual", "", "d") == "[Wrote usual. It was empty before.]"
     assert usual.read_text() == "d"
     workspace.edit_file("dangling", "", "through a link that stays inside")
     assert (folder / "src" / "nothing").exists()
@@ -247,7 +247,7 @@ def test_file_that_appears_meanwhile_is_not_overwritten(
         return real(*given)
 
     monkeypatch.setattr("toolspeak.agent.workspace.text.create_file", appearing)
-    assert "exists already" in get_error(lambda: workspace.edit_file("new", "", "ours"))
+    assert "already exists" in get_error(lambda: workspace.edit_file("new", "", "ours"))
     assert (folder / "new").read_text() == "theirs"
 
 
@@ -341,7 +341,7 @@ def test_git_folder_is_not_edited(folder: Path, workspace: Workspace, either_way
     (folder / "innocent").symlink_to(".git")
     for path in (".git/config", "innocent/config", "src/../.git/config"):
         error = get_error(lambda path=path: workspace.edit_file(path, "core", "x"))
-        assert error == "This tool does not change anything in .git."
+        assert error == "Files in .git cannot be changed with this tool. Use git commands instead."
     for path in (".git/hooks/pre-commit", "innocent/hooks/x", "sub/.git/config", ".GIT/x", ".git"):
         get_error(lambda path=path: workspace.edit_file(path, "", "x"))
     assert not (folder / "sub" / ".git").exists()

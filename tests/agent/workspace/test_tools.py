@@ -67,7 +67,8 @@ def test_shell_is_always_asked_about(folder: Path) -> None:
     model = create_model([build_call(SHELL, command="touch made")], "Done.")
     policy = ApprovalPolicy(auto_approve=("*",), always_ask=(SHELL,))
     (result,) = run_agent(Agent(model, tools=workspace_tools(folder, shell=True), approval=policy))
-    assert result == "`shell` was not run: it needs approval, and there is no one to ask."
+    denied = "`shell` was not run: it needs approval, and there is no one to ask."
+    assert result == f"{denied} Continue without it."
     assert not (folder / "made").exists()
 
 
@@ -77,5 +78,5 @@ def test_read_only_agent_does_not_edit(folder: Path) -> None:
     )
     tools = workspace_tools(folder, writes=True)
     results = run_agent(Agent(model, tools=tools, approval="read_only"))
-    assert "may only read" in results[0]
+    assert "has read-only access" in results[0]
     assert "README.md" in results[1]

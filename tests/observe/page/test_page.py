@@ -49,7 +49,7 @@ def test_typed_token_is_stored_for_the_tab(open_inspector: OpenInspector) -> Non
     field = inspector.page.get_by_label("Token or admin key")
     field.fill("wrong")
     inspector.page.keyboard.press("Enter")
-    inspector.wait_for(".token-form .problem", "Invalid token or key.")
+    inspector.wait_for(".token-form .problem", "This token or key is wrong.")
     assert inspector.page.evaluate(STORED_TOKENS) == [None, None]
     field.fill("token")
     inspector.page.keyboard.press("Enter")
@@ -108,7 +108,7 @@ def test_disabled_inspector_names_the_setting(
         structs.replace(config, inspector=structs.replace(config.inspector, enabled=False))
     )
     inspector = open_inspector()
-    inspector.wait_for(".empty", "The inspector is disabled")
+    inspector.wait_for(".empty", "The inspector is off")
     inspector.wait_for(".empty", "inspector.enabled")
     inspector.ignore_problems(403)
 

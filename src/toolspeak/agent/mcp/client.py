@@ -188,7 +188,7 @@ class McpServer:
                 await self._session.close()
                 self._session = None
             if not self._is_open:
-                raise McpServerError(f"MCP server {self.name!r} is not open.")
+                raise McpServerError(f"MCP server {self.name!r} is not open: use `async with`.")
             try:
                 session = await self._connect()
             except ServerNotStarted as problem:

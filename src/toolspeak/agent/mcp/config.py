@@ -27,7 +27,7 @@ from .transports import HttpEndpoint, StdioEndpoint, check_headers
 
 _SERVER_KEYS = ("mcpServers", "servers")
 _ENV_REFERENCE = re.compile(r"\$\{env:(\w+)\}")
-"""`${NAME}` as Cursor and VS Code write it."""
+"""`${env:NAME}`: the way Cursor and VS Code write `${NAME}`."""
 _NonEmpty = Annotated[str, Meta(min_length=1)]
 _Scalar = str | int | float | bool
 
@@ -151,7 +151,8 @@ def _find_problem(entry: Any) -> str:
     if entry.get("type") == "sse":
         return "the deprecated transport `sse` is not supported; use `http`"
     if ("url" in entry) == ("command" in entry):
-        return "Expected either `command` or `url`"
+        found = "both" if "url" in entry else "neither"
+        return f"Expected either `command` or `url`, got {found}"
     return ""
 
 

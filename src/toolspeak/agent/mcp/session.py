@@ -115,7 +115,7 @@ class McpSession:
     ) -> sdk.CallToolResult:
         client = self._live_client
         if client is None:
-            raise RequestNotSent(f"{self._label} has ended")
+            raise RequestNotSent(f"{self._label} has ended. {_RETRY_ADVICE}")
         self._open_calls += 1
         try:
             response = client.call_tool(tool, _make_sendable(arguments))
@@ -190,8 +190,8 @@ class McpSession:
             self._has_current_tools = False
 
     async def _read_tools(self, client: Client) -> None:
-        """Read the server's list of tools. It is read again after the server announces a change,
-        and each time if the server announces changes only to subscribers."""
+        """Read the server's list of tools. It is read again after the server announces a change;
+        if the server announces changes only to subscribers, it is read every time."""
         capability = client.server_capabilities.tools
         is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
         # First, because the list may change again while it is read.
@@ -233,18 +233,20 @@ class McpSession:
         if status == 404 or (status == 400 and code in _UNKNOWN_SESSION):
             # The server was restarted and does not know this session.
             await self.close()
-            return RequestNotSent(f"{self._label} no longer knows this session: {problem.message}")
+            lost = f"{self._label} lost this session ({problem.message})"
+            return RequestNotSent(f"{lost}. {_RETRY_ADVICE}")
         if status is not None and code == sdk.INTERNAL_ERROR:
             return self._server_error(f"failed with HTTP {status} ({problem.message})")
         return ToolError(problem.message)
 
     def _connection_lost(self, state: RequestState) -> McpServerError:
         if isinstance(self._endpoint, HttpEndpoint) and not state.was_sent:
-            reason = _describe_error(self._problem) if self._problem else "it has ended"
-            return RequestNotSent(f"{self._label} cannot be reached: {reason}")
+            reason = _describe_error(self._problem) if self._problem else "it closed the connection"
+            problem = f"{self._label} cannot be reached: {reason}"
+            return RequestNotSent(f"{problem}. {_RETRY_ADVICE}")
         return self._server_error(
             "disconnected during the call",
-            "The call may or may not have been executed. Check before you call it again.",
+            "The call may or may not have run. Check before you call it again.",
         )
 
     def _server_error(self, problem: str, advice: str = _RETRY_ADVICE) -> McpServerError:

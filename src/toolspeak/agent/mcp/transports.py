@@ -175,7 +175,7 @@ class RequestState:
     """The progress of one HTTP request.
 
     Several requests share a connection, and its end ends them all. Only a request that was not
-    sent may be repeated: any other might be executed twice."""
+    sent may be repeated: any other might be run twice."""
 
     def __init__(self) -> None:
         self.was_sent = False
@@ -226,8 +226,8 @@ async def notify_at_end(
 
 
 class _NotifyingStream:
-    """A read stream that calls `on_end` when the SDK leaves it: at its end, and before the calls
-    that still wait for a response fail."""
+    """A read stream that calls `on_end` when the SDK stops reading it: at the stream's end. The
+    calls that still wait for a response fail only after that."""
 
     def __init__(
         self, stream: ReadStream[SessionMessage | Exception], on_end: Callable[[], None]

@@ -45,7 +45,7 @@ _IS_DEVICE = "is a pipe, a socket or a device, not a file"
 _ERRORS = {
     errno.ENOTDIR: "leads through something that is not a folder, or through too many links",
     errno.ELOOP: "was just replaced by a link",
-    errno.EEXIST: "exists already",
+    errno.EEXIST: "already exists",
     errno.EISDIR: "is a folder",
     errno.EACCES: "cannot be used: permission denied",
     errno.EPERM: "cannot be used: permission denied",
@@ -138,7 +138,9 @@ class ConfinedFolder(Struct, frozen=True):
         names = self._resolve(path)
         if purpose != "read" and ".git" in map(str.lower, names):
             # Git executes what is configured there, even at `git status`.
-            raise WorkspaceError("This tool does not change anything in .git.")
+            raise WorkspaceError(
+                "Files in .git cannot be changed with this tool. Use git commands instead."
+            )
         relative = "/".join(names) or "."
         if HAS_OPENAT:
             folder_fd = self._open_parent(names[:-1], can_create=purpose == "create")
@@ -185,7 +187,7 @@ class ConfinedFolder(Struct, frozen=True):
 def open_folder(path: str | os.PathLike[str]) -> ConfinedFolder:
     root = os.path.realpath(os.path.expanduser(path))
     if not os.path.isdir(root):
-        raise UsageError(f"Expected a folder, got {os.fspath(path)!r} - at `$.folder`")
+        raise UsageError(f"`folder` is not a folder: {os.fspath(path)!r}")
     return ConfinedFolder(root, _identify(os.stat(root)))
 
 
@@ -202,7 +204,7 @@ def read_content(folder: ConfinedFolder, path: str, *, to_change: bool = False) 
         fd = _open_regular(location, os.O_RDWR if to_change else os.O_RDONLY)
         with os.fdopen(fd, "rb") as file:
             status = os.fstat(fd)
-            # Files in /proc have more than they report.
+            # Files in /proc are longer than their reported size.
             data = file.read(MAX_FILE_SIZE + 1)
     if len(data) > MAX_FILE_SIZE:
         limit = f"{MAX_FILE_SIZE >> 20} MB"

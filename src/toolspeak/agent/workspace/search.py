@@ -55,7 +55,7 @@ Matcher = Callable[[str], bool]
 
 class FileWalk:
     """Everything below a folder, in order, or a single file; and a record of what was left out.
-    Links are not followed: their targets are visited in their own place, or are outside."""
+    Links are not followed: a target inside the folder is visited at its own path."""
 
     def __init__(self, folder: ConfinedFolder, path: str) -> None:
         self.start = find_entry(folder, path)
@@ -114,7 +114,7 @@ class FileWalk:
         if self._binary_count:
             yield f"[Binary files skipped: {self._binary_count}.]"
         if paths := self._unreadable_paths:
-            yield f"[Too large or not readable: {_join_paths(paths)}.]"
+            yield f"[Skipped, too large or unreadable: {_join_paths(paths)}.]"
         if self._skipped_names:
             yield f"[Folders skipped: {', '.join(sorted(self._skipped_names))}.]"
         if not self.has_time():
@@ -199,7 +199,7 @@ def _compile_regex(pattern: str) -> Matcher | None:
 def search_files(folder: ConfinedFolder, pattern: str, path: str, glob: str | None) -> str:
     """Return the lines that match a pattern, as `path:line number: text`."""
     if not pattern:
-        raise WorkspaceError("Expected text to search for - at `$.pattern`")
+        raise WorkspaceError("`pattern` is empty. Set it to the text to search for.")
     if "\n" in pattern:
         raise WorkspaceError(
             "`pattern` must not contain a line break: each line is searched separately."
@@ -230,7 +230,7 @@ def _describe_invalid(pattern: str) -> str:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError, Warning) as problem:
-        return f"The pattern is not a regular expression ({problem})"
+        return f"The pattern is not a valid regular expression ({problem})"
     return "The pattern is too large or uses something unsupported, such as look-around"
 
 

@@ -51,7 +51,7 @@ class FileText(Struct, frozen=True):
     path: str
     original: str
     text: str
-    shortened: list[int]
+    crlf_positions: list[int]
     """Positions in `text` of the line breaks that are `\\r\\n` in the file."""
 
     @property
@@ -62,7 +62,7 @@ class FileText(Struct, frozen=True):
         return _PRIVATE_KEY.sub(_mask_key, text) if "PRIVATE KEY" in text else text
 
     def original_position(self, position: int) -> int:
-        return position + bisect_left(self.shortened, position)
+        return position + bisect_left(self.crlf_positions, position)
 
 
 def decode_text(content: FileContent) -> FileText:
@@ -71,8 +71,8 @@ def decode_text(content: FileContent) -> FileText:
         raise WorkspaceError(f"{escape_path(content.path)} is not text ({size} of binary data).")
     original = content.data.decode("utf-8", "surrogateescape")
     breaks = enumerate(re.finditer("\r\n", original))
-    shortened = [match.start() - index for index, match in breaks]
-    return FileText(content.path, original, original.replace("\r\n", "\n"), shortened)
+    crlf_positions = [match.start() - index for index, match in breaks]
+    return FileText(content.path, original, original.replace("\r\n", "\n"), crlf_positions)
 
 
 def is_binary(data: bytes) -> bool:
@@ -143,9 +143,9 @@ def edit_file(folder: ConfinedFolder, path: str, old: str, new: str, *, everywhe
         return _replace_text(folder, content, old, new, everywhere)
     if content.data:
         advice = "Put the text to replace in `old`"
-        raise WorkspaceError(f"{escape_path(content.path)} exists already. {advice}.")
+        raise WorkspaceError(f"{escape_path(content.path)} already exists. {advice}.")
     replace_file(folder, content, data)
-    return f"[Wrote {escape_path(content.path)}, which was empty.]"
+    return f"[Wrote {escape_path(content.path)}. It was empty before.]"
 
 
 def _encode(text: str) -> bytes:

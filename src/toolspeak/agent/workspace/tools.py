@@ -44,8 +44,8 @@ class Workspace:
     def read_file(
         self,
         path: WorkspacePath,
-        offset: Annotated[int | None, "the first line, counted from 1"] = None,
-        limit: Annotated[int | None, "the number of lines"] = None,
+        offset: Annotated[int | None, "the line to start from; the first is 1"] = None,
+        limit: Annotated[int | None, "the most lines to return"] = None,
     ) -> str:
         """Read a text file. A long file is returned in parts."""
         return format_page(decode_text(read_content(self._folder, path)), offset, limit)
@@ -94,5 +94,5 @@ class Workspace:
         """Run a shell command in the workspace folder. It gets no input, and no environment
         variables that look like secrets. Its background processes end with it."""
         if not timeout > 0:
-            raise WorkspaceError(f"Expected more than 0 seconds, got {timeout:g} - at `$.timeout`")
+            raise WorkspaceError(f"`timeout` must be more than 0 seconds, got {timeout:g}.")
         return await run_command(command, self._folder.root, min(timeout, MAX_SECONDS))

@@ -81,7 +81,7 @@ class Guide:
     def _calls(
         self, question: Question, tool: Tool, earlier: Json
     ) -> Generator[Step, Json, list[Json]]:
-        """The arguments of all calls of a tool."""
+        """The arguments of all calls to a tool."""
         filling = self._filling(question, tool, earlier)
         first = yield from filling.run()
         made: list[Json] = []

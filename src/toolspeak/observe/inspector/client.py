@@ -43,8 +43,8 @@ class InspectorClient:
             instance = next(list_responding(), None)
             if instance is None:
                 raise UsageError(
-                    "no gateway of yours runs on this machine; start `toolspeak serve`, or set "
-                    "--url to a gateway's URL and --key to its admin key"
+                    "no gateway is running on this machine; start one with `toolspeak serve`, or "
+                    f"give a gateway's URL, and its admin key in {KEY_VARIABLE}"
                 )
             return cls(instance.url, key or instance.token)
         parse_gateway_url(url)

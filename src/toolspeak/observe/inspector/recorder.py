@@ -213,7 +213,7 @@ class WorkerSharing:
                     await self._publish_requested()
             except Exception:
                 # One unusual request must not hide all others.
-                log.exception("the inspector could not share the requests of this worker")
+                log.exception("this worker could not publish its requests for the inspector")
             await asyncio.sleep(_POLL_INTERVAL if is_watched else _IDLE_INTERVAL)
 
     async def _publish_summaries(self) -> None:

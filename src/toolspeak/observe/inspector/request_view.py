@@ -40,10 +40,10 @@ _REASON_TEXTS: dict[str, str] = {
     **OUTCOMES,
     "known": "no model call: the user's message contains the whole call",
     "decided": "no model call: the model's decisions so far determine the calls",
-    "tool selection": "tool selection, before the request itself",
+    "tool selection": "the model first selects the tools it needs",
     "fallback": "the previous upstream failed",
     "unselected tool": "the model called a tool that was not selected; all tools are offered",
-    "tools rejected": "the upstream does not support tools; the prompt describes them instead",
+    "tools rejected": "the upstream rejected the tools; the prompt describes them instead",
 }
 """Describes the outcomes of attempts, and the reasons for further attempts."""
 _VISIBLE_HEADERS = PUBLIC_HEADERS | {

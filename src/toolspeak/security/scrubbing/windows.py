@@ -213,5 +213,5 @@ def count_characters(value: str) -> int:
 
 
 def count_escape_levels(backslashes: int) -> int:
-    """Return how often a value was escaped whose quotes have this many backslashes."""
+    """Return how many times a value was escaped whose quotes have this many backslashes."""
     return int(math.log2(backslashes + 1)) + 1

@@ -270,7 +270,7 @@ class AnthropicRequestEncoder(RequestEncoder):
             system += [part for part in message.parts if isinstance(part, Text) and part.text]
             self.losses.carry(message.extra, path)
         if system and not others and not self.is_same_wire:
-            text = "Instructions without a message are sent as a user message."
+            text = "Instructions without a message were sent as a user message."
             self.losses.change(text, "$.messages")
             return [], [(Message("user", tuple(system)), "$.messages")]
         return system, others
@@ -305,13 +305,13 @@ class AnthropicRequestEncoder(RequestEncoder):
         if self.is_same_wire:
             return True
         if role == "assistant" and isinstance(part, (Image, Document)):
-            self.losses.drop("images and documents of the assistant", path)
+            self.losses.drop("images and documents in assistant messages", path)
             return False
         if isinstance(part, Document) and part.media_type.startswith(("audio/", "video/")):
             self.losses.drop(f"documents of type `{part.media_type}`", path)
             return False
         if isinstance(part, Text) and part.text and not part.text.strip():
-            self.losses.drop("texts of only white space", path)
+            self.losses.drop("texts that are only white space", path)
             return False
         return True
 
@@ -389,7 +389,7 @@ class AnthropicRequestEncoder(RequestEncoder):
         if tools or hosted:
             out |= omit_none(tool_choice=self._encode_tool_choice())
         if choice.validated:
-            self.losses.drop("schema validation of optional calls", "$.tool_choice")
+            self.losses.drop("the tool choice `validated`", "$.tool_choice")
         return out
 
     def _encode_tool(self, tool: Tool) -> Json:
@@ -410,7 +410,9 @@ class AnthropicRequestEncoder(RequestEncoder):
         if choice.mode == "auto":
             return auto
         if self._reasons and not self.is_same_wire:
-            message = "A call cannot be required while reasoning is enabled; it is optional."
+            message = (
+                "Anthropic cannot require calls while reasoning is enabled; they are optional."
+            )
             self.losses.change(message, "$.tool_choice")
             return auto
         names = self.encode_choice_names()
@@ -420,7 +422,7 @@ class AnthropicRequestEncoder(RequestEncoder):
     def _encode_stop(self) -> list[str]:
         stop = [text for text in self.request.stop if text.strip() or self.is_same_wire]
         if len(stop) < len(self.request.stop):
-            self.losses.drop("stop sequences of only white space", "$.stop")
+            self.losses.drop("stop sequences that are only white space", "$.stop")
         return stop
 
     def _encode_sampling(self) -> Json:
@@ -429,7 +431,7 @@ class AnthropicRequestEncoder(RequestEncoder):
         if self.is_same_wire:
             return out
         if out.get("temperature", 0) > 1:
-            self.losses.change("A temperature above 1 is sent as 1.", "$.temperature")
+            self.losses.change("A temperature above 1 was sent as 1.", "$.temperature")
             out["temperature"] = 1
         refused = ("temperature", "top_p", "top_k") if self._reasons else ()
         if not self._reasons and "temperature" in out:
@@ -446,7 +448,7 @@ class AnthropicRequestEncoder(RequestEncoder):
             return self.request.max_tokens
         limit = thinking.get("thinking", {}).get("budget_tokens", 0) + _DEFAULT_MAX_TOKENS
         self.losses.change(
-            f"Anthropic requires `max_tokens`; it is set to {limit}.", "$.max_tokens"
+            f"Anthropic requires `max_tokens`; it was set to {limit}.", "$.max_tokens"
         )
         return limit
 
@@ -488,7 +490,7 @@ class AnthropicRequestEncoder(RequestEncoder):
                 return None
             fitting = limit - 1
         if fitting != budget:
-            message = f"A reasoning budget of {budget} tokens is sent as {fitting}."
+            message = f"A reasoning budget of {budget} tokens was sent as {fitting}."
             self.losses.change(message, "$.thinking")
         return fitting
 

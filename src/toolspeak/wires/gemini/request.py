@@ -103,7 +103,7 @@ _LEVELS = ("low", "medium", "high")
 """Some models have `minimal`, too."""
 _BUDGET_BY_EFFORT = {"minimal": 512, "low": 1024, "medium": 8192, "high": 24_576}
 """For Gemini 2, which has no levels."""
-_CANNOT_DISABLE = "Reasoning cannot be disabled; the lowest effort is sent."
+_CANNOT_DISABLE = "Reasoning cannot be disabled; the lowest effort was sent."
 _NEEDS_NO_SIGNATURES = re.compile("gemini-[12]")
 _REFUSES_THINKING = re.compile(r"gemini-(1|2\.0)|-image|-tts")
 """Models that refuse every reasoning setting."""
@@ -296,7 +296,7 @@ def _decode_tool_choice(fields: CamelCaseFields, notes: list[Note]) -> tuple[Too
     names = tuple(map(str, config.take("allowedFunctionNames", list) or ()))
     if config.take_any("streamFunctionCallArguments"):
         # Its pieces are values at paths, which no other API has, and which are optional.
-        message = "Arguments are not streamed; each call is sent whole."
+        message = "Arguments were not streamed; each call was sent whole."
         notes.append(Note("unsupported", message, config.path_of("streamFunctionCallArguments")))
     rest = outer.rest() | nest("functionCallingConfig", config.rest())
     choice = structs.replace(_CHOICES[mode], names=names if mode != "NONE" else ())
@@ -434,10 +434,10 @@ class GeminiRequestEncoder(RequestEncoder):
         extra = self.losses.carry(part.extra, path)
         if isinstance(part, Document):
             if part.data is None and (part.text or part.url is None):
-                self.losses.change("A document is sent as text.", path)
+                self.losses.change("A document was sent as text.", path)
                 return {"text": render_document(part), **extra}
             if part.title:
-                self.losses.drop("titles of documents", path)
+                self.losses.drop("document titles", path)
         elif part.detail not in (None, "auto"):
             self.losses.drop("`detail` of an image", path)
         return encode_part(part, extra, is_type_known=self.is_same_wire)
@@ -558,7 +558,7 @@ class GeminiRequestEncoder(RequestEncoder):
         if thinking.effort:
             effort: Any = choose_effort(thinking, self.losses, _BUDGET_BY_EFFORT)
             budget = _BUDGET_BY_EFFORT[effort]
-            message = f"Effort {effort!r} is sent as a reasoning budget of {budget} tokens."
+            message = f"Effort {effort!r} was sent as a reasoning budget of {budget} tokens."
             self.losses.change(message, "$.thinking")
             return {"thinkingBudget": budget}
         if thinking.budget is None:
@@ -566,7 +566,7 @@ class GeminiRequestEncoder(RequestEncoder):
         budget = min(max(thinking.budget, least), most)
         if budget != thinking.budget:
             message = (
-                f"A reasoning budget of {thinking.budget} tokens is sent as {budget}: {model} "
+                f"A reasoning budget of {thinking.budget} tokens was sent as {budget}: {model} "
                 f"allows {least} to {most}."
             )
             self.losses.change(message, "$.thinking")

@@ -250,7 +250,7 @@ class OllamaRequestEncoder(RequestEncoder):
         for message, path in turn:
             found = [part for part in message.parts if isinstance(part, ToolResult)]
             if found and messages:
-                self.losses.change("Messages between results are moved after them.", path)
+                self.losses.change("Messages between results were moved after them.", path)
             results += [(result, path) for result in found]
             parts = [part for part in message.parts if not isinstance(part, ToolResult)]
             if parts or not found:
@@ -278,7 +278,7 @@ class OllamaRequestEncoder(RequestEncoder):
             return
         role = "user" if message.role == "tool" else message.role
         if role == "developer":
-            self.losses.change("A developer message is sent as a system message.", path)
+            self.losses.change("A developer message was sent as a system message.", path)
             role = "system"
         *others, last = self._encode_texts(role, parts, path)
         yield from others
@@ -300,14 +300,14 @@ class OllamaRequestEncoder(RequestEncoder):
     def _encode_assistant(self, parts: Sequence[Part], path: str) -> Json:
         reasoning = [part for part in parts if isinstance(part, Reasoning)]
         if any(part.signature for part in reasoning):
-            self.losses.drop("signatures of reasoning", path)
+            self.losses.drop("reasoning signatures", path)
         for part in reasoning:
             self.losses.carry(part.extra, path)
         calls = [self._encode_call(part, path) for part in parts if isinstance(part, ToolCall)]
         content = [part for part in parts if not isinstance(part, (Reasoning, ToolCall))]
         texts, images = self._encode_parts(content, path)
         if len(texts) > 1:
-            self.losses.change("Several texts of an assistant message are joined.", path)
+            self.losses.change("Several texts of an assistant message were joined.", path)
         return {
             "role": "assistant",
             "content": "\n".join(texts),
@@ -338,7 +338,7 @@ class OllamaRequestEncoder(RequestEncoder):
             case Image():
                 self.losses.drop("images by URL", path)
             case Document(data=None):
-                self.losses.change("A document is sent as text.", path)
+                self.losses.change("A document was sent as text.", path)
                 return render_document(part), []
             case Document():
                 self.losses.drop(f"documents of type `{part.media_type}`", path)
@@ -357,7 +357,7 @@ class OllamaRequestEncoder(RequestEncoder):
     def _encode_result(self, result: ToolResult, path: str) -> tuple[Json, list[str]]:
         """Return a result, and the images in it that a user message must show."""
         if result.is_error:
-            self.losses.drop("the error flag of results", path)
+            self.losses.drop("the error flag on results", path)
         text, images = self._encode_result_content(result, path)
         name = self._call_names.get(result.call_id) or self.names.to_wire(result.name)
         out: Json = {"role": "tool", "tool_name": name, "content": text}
@@ -366,7 +366,7 @@ class OllamaRequestEncoder(RequestEncoder):
             identity = extra.pop(ORIGINAL_ID, result.call_id) or None
             return out | omit_none(tool_call_id=identity, images=images or None) | extra, []
         if images:
-            self.losses.change("Images in results are sent as a user message.", path)
+            self.losses.change("Images in results were sent as a user message.", path)
         return out, images
 
     def _encode_result_content(self, result: ToolResult, path: str) -> tuple[str, list[str]]:
@@ -386,7 +386,7 @@ class OllamaRequestEncoder(RequestEncoder):
     def _encode_tools(self, hosted: list[Any]) -> Json:
         request, choice = self.request, self.request.tool_choice
         if choice.mode == "none" and request.tools:
-            message = "Ollama cannot forbid calls; the tools are not sent."
+            message = "Ollama cannot forbid calls; the tools were not sent."
             self.losses.change(message, "$.tool_choice")
             return {}
         if choice.mode == "required":
@@ -425,7 +425,7 @@ class OllamaRequestEncoder(RequestEncoder):
             return None
         if _MODELS_WITH_EFFORTS in self.request.model.lower():
             return choose_effort(thinking, self.losses, _EFFORTS)
-        message = "The reasoning effort or budget is left to the model."
+        message = "The reasoning effort or budget was left to the model."
         self.losses.change(message, "$.thinking")
         return None
 

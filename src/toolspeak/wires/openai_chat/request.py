@@ -188,7 +188,7 @@ class ChatRequestEncoder(OpenAIRequestEncoder):
     def _is_allowed_for_assistant(self, part: Part, path: str) -> bool:
         if self.is_same_wire or not isinstance(part, (Image, Document)):
             return True
-        self.losses.drop("images and documents of the assistant", path)
+        self.losses.drop("images and documents in assistant messages", path)
         return False
 
     def encode_text(self, text: Text, path: str) -> Json:
@@ -218,7 +218,7 @@ class ChatRequestEncoder(OpenAIRequestEncoder):
             parts = [part for part in content if self.is_same_wire or not _is_media(part)]
             content = self.encode_content(parts, path) or ""
         if result.is_error:
-            self.losses.drop("the error flag of results", path)
+            self.losses.drop("the error flag on results", path)
         extra = dict(self.losses.carry(result.extra, path))
         name = omit_none(name=extra.pop(_RESULT_NAME, None))
         call_id = self.encode_id(result.call_id)
@@ -229,7 +229,7 @@ class ChatRequestEncoder(OpenAIRequestEncoder):
             return []
         media = [part for part in result.content if _is_media(part)]
         if media:
-            self.losses.change("Images in results are sent as a user message.", path)
+            self.losses.change("Images in results were sent as a user message.", path)
         return [encoded for part in media if (encoded := self.encode_part(part, path))]
 
     # Tools and settings.
@@ -256,7 +256,7 @@ class ChatRequestEncoder(OpenAIRequestEncoder):
         if original is not None and decode_tool_choice(original, "$.tool_choice") == choice:
             return original
         if choice.validated:
-            self.losses.drop("schema validation of optional calls", "$.tool_choice")
+            self.losses.drop("the tool choice `validated`", "$.tool_choice")
         return self.encode_tool_choice()
 
     def _encode_settings(self) -> Json:
@@ -337,7 +337,7 @@ def _unpack_content(fields: Fields, key: str, notes: list[Note]) -> None:
     if isinstance(packed, dict) and packed.keys() <= _PACKED_FIELDS:
         value = packed.get(key)
         if _are_calls(value) if key == "tool_calls" else isinstance(value, str) and value:
-            message = f"The content is JSON with `{key}`, which is read as part of the message."
+            message = f"The content is a whole message as JSON; its `{key}` was read."
             notes.append(Note("converted", message, fields.path))
             fields.update(packed)
 

@@ -274,7 +274,7 @@ class InputEncoder(OpenAIRequestEncoder):
                 pass
             case _:
                 what = "images" if isinstance(part, Image) else describe_part(part)
-                self.losses.drop(f"{what} of the assistant", path)
+                self.losses.drop(f"{what} in assistant messages", path)
 
     def _encode_reasoning(self, part: Reasoning, path: str) -> Iterator[Json]:
         """Encode reasoning that its model recognises: signed, or in the model's own items."""
@@ -305,7 +305,7 @@ class InputEncoder(OpenAIRequestEncoder):
         if not isinstance(output, str):
             output = self.encode_content(output, path)
         if result.is_error:
-            self.losses.drop("the error flag of results", path)
+            self.losses.drop("the error flag on results", path)
         kind = "custom_tool_call_output" if is_custom else "function_call_output"
         identity = self.encode_id(result.call_id)
         return {"type": kind, "call_id": identity, "output": output, **_encode_extra(extra)}

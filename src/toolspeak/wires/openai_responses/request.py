@@ -116,7 +116,7 @@ class ResponsesRequestEncoder(InputEncoder):
         limit = self.request.max_tokens
         if self.is_same_wire or limit is None or limit >= _MIN_TOKENS:
             return limit
-        message = f"A limit of {limit} tokens is sent as {_MIN_TOKENS}, the least allowed."
+        message = f"A limit of {limit} tokens was sent as {_MIN_TOKENS}, the least allowed."
         self.losses.change(message, "$.max_tokens")
         return _MIN_TOKENS
 

@@ -59,7 +59,7 @@ export class Approvals {
     const open = this.#pending.filter(({ id, expires_at: expiresAt }) => expiresAt > now && !this.#answered.has(id));
     const answered = [...this.#answered.values()].map(({ approval }) => approval);
     this.node.hidden = !open.length && !answered.length;
-    setText(this.summary, open.length ? `${count(open.length, "approval")} waiting` : "Answered");
+    setText(this.summary, open.length ? `${count(open.length, "call")} waiting for approval` : "Answered");
     this.drawCards([...answered, ...open]);
     this.onCount(open.length);
   }

@@ -91,7 +91,7 @@ export class AttemptView {
       ["upstream", `${attempt.upstream}, ${attempt.wire}`],
       ["address", attempt.address + attempt.path, "mono"],
       ["native tools", attempt.tools || ""],
-      ["sent again", attempt.resends || ""],
+      ["resends", attempt.resends || ""],
     ], fieldList);
     this.promptSection.hidden = !attempt.prompt.length;
     this.bodySection.hidden = !attempt.body;

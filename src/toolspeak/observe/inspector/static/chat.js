@@ -171,7 +171,7 @@ export class ChatView {
     if (this.#rounds >= MAX_AUTO_ROUNDS) {
       node.append(h(
         "p.faint.small",
-        `${MAX_AUTO_ROUNDS} rounds of calls ran automatically. Send further results yourself.`,
+        `${MAX_AUTO_ROUNDS} rounds of tool calls ran automatically. Check the results and send them to continue.`,
       ));
       return;
     }
@@ -238,7 +238,7 @@ class SampleTools {
   }
 
   resultOf(name) {
-    return this.#rows.find((row) => row.name === name)?.area.value ?? `No sample result for ${name}.`;
+    return this.#rows.find((row) => row.name === name)?.area.value ?? `Error: there is no tool ${name}.`;
   }
 }
 

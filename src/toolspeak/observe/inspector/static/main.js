@@ -16,7 +16,7 @@ const KEYS = [
   ["Enter", "open the request"],
   ["Esc", "back"],
   ["/", "search"],
-  ["←, →", "in a request: step through the chunks"],
+  ["←, →", "in a request: move by one step"],
   ["p", "in a request: play or pause"],
   ["g r, g p, g c", "go to requests, playground, chat"],
   ["g a", "go to pending approvals"],
@@ -217,12 +217,12 @@ class Page {
     const problem = this.main.querySelector(".token-form .problem");
     if (status === 401 && problem) {
       // Keep the form: the user may be typing.
-      setText(problem, "Invalid token or key.");
+      setText(problem, "This token or key is wrong. Use the URL that `toolspeak serve` printed.");
       return;
     }
     const content = status === 401 ? this.#tokenForm() : h(
       "div.empty",
-      h("h2", "The inspector is disabled"),
+      h("h2", "The inspector is off"),
       h("p", message),
     );
     setChildren(this.main, content);

@@ -46,7 +46,7 @@ export class PlaygroundView {
     this.link = copyButton(
       "Copy link",
       () => this.#address(),
-      { tip: "Link with this text and these tools" },
+      { tip: "Copy a link that contains this text and these tools" },
     );
     this.#buildOutput();
     this.node = h(

@@ -286,7 +286,7 @@ class ClientResponseColumn {
     ];
     updateIfChanged(this.facts, [failure, fields], () => [failureBox(failure), fieldList(fields)]);
     updateIfChanged(this.headers, response.headers, renderHeaders);
-    this.parsed.update({ calls, notes }, summary.is_finished ? "No calls." : "Waiting…");
+    this.parsed.update({ calls, notes }, summary.is_finished ? "No calls or notes." : "Waiting…");
     const { length } = response.chunks;
     setHint(this.bodySection, length ? count(length, "chunk") : "");
   }

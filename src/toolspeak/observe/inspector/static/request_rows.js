@@ -65,7 +65,7 @@ function cellContents(summary, wires) {
     time: [clock(summary.started_at)],
     status: [
       statusText(summary),
-      isCanceled ? "The client disconnected before the end." : summary.failure,
+      isCanceled ? "The client disconnected before the response was complete." : summary.failure,
     ],
     api: [wires[summary.wire] ?? summary.wire],
     model: [oneLine(model, 80), model !== summary.model && `requested as ${summary.model}`],

@@ -228,7 +228,7 @@ export class Replay {
     const chunk = this.#moments.findLastIndex((moment) => moment <= now) + 1;
     this.range.setAttribute(
       "aria-valuetext",
-      `${duration(now)}, event ${chunk} of ${this.#moments.length}`,
+      `${duration(now)}, step ${chunk} of ${this.#moments.length}`,
     );
     setText(this.shown, `${duration(now)} of ${duration(this.length)}`);
     setText(this.live, this.#isOver ? "End" : "Live");

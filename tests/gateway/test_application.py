@@ -348,7 +348,7 @@ def test_settings_are_read_as_by_serve(
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (Config(default="unknown"), "`default` names the model 'unknown'"),
+        (Config(default="unknown"), "`default` refers to the model 'unknown'"),
         (Config(server=ServerSettings(host="0.0.0.0")), "clients need keys"),
         (Config(store="sqlite:/no/such/folder/x"), "the folder /no/such/folder does not exist"),
         ("no_such_file.toml", "no_such_file.toml cannot be read"),

@@ -42,6 +42,8 @@ _SWITCH_SECONDS = 0.0005
 """The event loop needs several turns for each request that it serves."""
 _KEEP_ALIVE_SECONDS = 75
 """How long an idle connection stays open: longer than clients keep it, so that they close first."""
+_TICK_SECONDS = 1.0
+"""The time after which the `date` header of responses changes."""
 _GRACE_SECONDS = 10
 """How long requests may continue after the gateway is told to stop."""
 _ERROR_SECONDS = 2
@@ -80,7 +82,7 @@ class GatewayServer:
         self._gateway.is_stopping = True
         if self._server.should_exit and number == signal.SIGINT:
             self._server.force_exit = True
-        self._server.should_exit = True
+        self._server.stop()
 
     async def serve(
         self,
@@ -111,6 +113,15 @@ class _UvicornServer(uvicorn.Server):
     on_start: Callable[[], None]
     _acceptors: Sequence[ConnectionAcceptor] = ()
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self.should_exit = True
+        self._stopping.set()
+
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
         return contextlib.nullcontext()
 
@@ -121,10 +132,23 @@ class _UvicornServer(uvicorn.Server):
             acceptor.start()
         self.on_start()
 
+    async def main_loop(self) -> None:
+        # uvicorn itself would check ten times a second whether to stop.
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _TICK_SECONDS)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for acceptor in self._acceptors:
             acceptor.stop()
-        await super().shutdown(sockets)
+        for one in sockets or ():
+            one.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        # Idle connections are closed in the next turn of the event loop.
+        await asyncio.sleep(0)
+        if self.server_state.connections or self.server_state.tasks:
+            await super().shutdown()
 
     def _make_protocol(self) -> GatewayProtocol:
         return GatewayProtocol(

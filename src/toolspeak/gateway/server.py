@@ -136,7 +136,8 @@ class _UvicornServer(uvicorn.Server):
         # uvicorn itself would check ten times a second whether to stop.
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _TICK_SECONDS)
+                async with asyncio.timeout(_TICK_SECONDS):
+                    await self._stopping.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for acceptor in self._acceptors:

@@ -222,7 +222,7 @@ def measure_seconds(text: str, size: int, dialect: str, trust: Trust = "standard
 @pytest.mark.parametrize("dialect", ["auto", "own"])
 def test_time_of_repeated_markers_is_linear(repeated: str, dialect: str) -> None:
     own = [name for name in DIALECTS if has_opener_in(name, repeated)]
-    text = repeated * (1_000 // len(repeated) + 1)
+    text = repeated * (2_000 // len(repeated) + 1)
     for name in ["auto"] if dialect == "auto" else own:
         for size in (10**9, 5):
             assert is_linear(text, text * 6, size, name), (name, size)

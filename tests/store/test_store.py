@@ -732,7 +732,9 @@ def test_redis_with_the_documented_settings_stays_within_its_limit(
             await store.put(f"{number}", bytes(2**20), 60)
             assert store.last_error is None
         assert await store.get("39") == bytes(2**20)
-        assert await store.get("0") is None
+        # Redis only estimates which values were used least recently.
+        kept = [await store.get(f"{number}") for number in range(40)]
+        assert sum(value is not None for value in kept) < 21
         assert await store.read_counters("metrics") == {"n": 1.0}
         async with open_plain_client(server.url) as client:
             assert (await client.info("memory"))["used_memory"] <= 21 * 2**20

@@ -299,7 +299,7 @@ class Capabilities(Struct, frozen=True):
     """The chat template requires user and assistant to alternate."""
     reasoning_open: bool | None = None
     """The chat template opens the reasoning, so the reply starts inside it."""
-    context: int | None = None
+    context_window: int | None = None
 
 
 class Plan(Struct, frozen=True):

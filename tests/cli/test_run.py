@@ -37,8 +37,8 @@ sys.exit(7)
 GATEWAY = GatewayAddress("http://127.0.0.1:7878", "qwen3", "secret")
 UPSTREAM = UpstreamSettings(wire="openai_chat", base_url="http://127.0.0.1:9/v1")
 MODELS = {
-    "small": ModelSettings("upstream", context=8192),
-    "large:30b": ModelSettings("upstream", context=200_000),
+    "small": ModelSettings("upstream", context_window=8192),
+    "large:30b": ModelSettings("upstream", context_window=200_000),
 }
 CONFIG = Config(default="large:30b", upstreams={"upstream": UPSTREAM}, models=MODELS)
 

@@ -75,7 +75,7 @@ polling_tools = ["wait_*"]
 select_tools_above = 4000
 weak = true
 compact_tools = true
-context = 4096
+context_window = 4096
 system_role = false
 starts_in_reasoning = false
 [aliases]

@@ -86,7 +86,7 @@ from toolspeak.config.settings import Config
         (QWEN + "tools = 'promt'", ["did you mean prompt?", "`$.models.qwen.tools`"]),
         (QWEN + "trust = 'x'", ["known names: strict, standard, lenient", "`$.models.qwen.trust`"]),
         (QWEN + "compact_tools = 'often'", ["known names: auto", "`$.models.qwen.compact_tools`"]),
-        (QWEN + "context = 0", [">= 1", "`$.models.qwen.context`"]),
+        (QWEN + "context_window = 0", [">= 1", "`$.models.qwen.context_window`"]),
         (QWEN + "model = '*'", ["is not a wildcard", "`$.models.qwen`"]),
         ('[models."a*b*"]\nupstream = "box"\n' + BOX, ["only one `*`", '`$.models["a*b*"]`']),
         ('[models.""]\nupstream = "box"\n' + BOX, ["must not be empty"]),

@@ -60,7 +60,7 @@ def test_litellm_file_gives_upstreams_models_and_aliases() -> None:
     assert config.upstreams["gpt-4o (2)"].concurrency == 3
     assert config.upstreams["local"].wire == "ollama"
     assert config.models["local"].tools == "prompt"
-    assert config.models["claude"].context == 200000
+    assert config.models["claude"].context_window == 200000
     assert set(config.models) == {"gpt-4o", "claude", "local", "groq/*"}
 
 

@@ -426,12 +426,14 @@ def test_freeform_tool_is_described_with_its_grammar(
     assert "*** Begin Patch" in said
 
 
-@pytest.mark.parametrize(("context", "is_compact"), [(None, True), (8_192, True), (400_000, False)])
+@pytest.mark.parametrize(
+    ("context_window", "is_compact"), [(None, True), (8_192, True), (400_000, False)]
+)
 def test_long_tool_list_in_a_small_context_is_compact(
-    context: int | None, is_compact: bool
+    context_window: int | None, is_compact: bool
 ) -> None:
     long = Tool(name="long", parameters={"type": "object", "description": "word " * 1_500})
-    capabilities = Capabilities(context=context)
+    capabilities = Capabilities(context_window=context_window)
     sent = prepare(build_request(tools=(long,)), mode="prompt", capabilities=capabilities)
     assert ("word word" not in str(sent.outgoing.body)) == is_compact
 
@@ -440,8 +442,10 @@ def question(text: str) -> Request:
     return Request(model="m", messages=(Message("user", (Text(text),)),))
 
 
-def options(text: str, context: int | None = None) -> dict[str, Any]:
-    target = ModelProfile(model="m", wire="ollama", capabilities=Capabilities(context=context))
+def options(text: str, context_window: int | None = None) -> dict[str, Any]:
+    target = ModelProfile(
+        model="m", wire="ollama", capabilities=Capabilities(context_window=context_window)
+    )
     return prepare_attempt(question(text), target).outgoing.body.get("options", {})
 
 
@@ -450,7 +454,7 @@ class TestContextWindow:
         short, long = "Hi", "word " * 9000
         assert "num_ctx" not in options(short)
         assert options(long)["num_ctx"] == 32768
-        assert options(short, context=6000)["num_ctx"] == 6000
+        assert options(short, context_window=6000)["num_ctx"] == 6000
 
     def test_ollama_window_set_by_the_client_is_kept(self) -> None:
         target = ModelProfile(model="m", wire="ollama")

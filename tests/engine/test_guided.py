@@ -254,7 +254,7 @@ class TestSmallModel:
         """The server reports the lengths in its error."""
         question = f"{words * 260}How is the weather in Oslo?"
         with ScriptedServer([Failure("context_length", "too long", 400)]) as server:
-            config = make_config(server.url, tools="constrained", weak=True, context=512)
+            config = make_config(server.url, tools="constrained", weak=True, context_window=512)
             with run_gateway(config) as gateway:
                 response = ask(gateway.url, client, client.body(question, tools=WEATHER_TOOL))
             assert "too long" in response.raw.decode()

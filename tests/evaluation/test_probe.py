@@ -302,13 +302,13 @@ PROPS = {"default_generation_settings": {"n_ctx": 8192}}
 def test_context_is_read_from_the_upstream(
     wire: str, pages: dict[str, Any], size: int | None
 ) -> None:
-    assert value(probe_simulated(honest, pages, wire), "context") == size
+    assert value(probe_simulated(honest, pages, wire), "context_window") == size
 
 
 def test_context_unknown_to_the_upstream_is_taken_from_the_configuration() -> None:
-    report = probe_simulated(honest, context=16384)
-    assert value(report, "context") == 16384
-    assert "configured" in evidence(report, "context")
+    report = probe_simulated(honest, context_window=16384)
+    assert value(report, "context_window") == 16384
+    assert "configured" in evidence(report, "context_window")
 
 
 def test_no_request_is_sent_twice() -> None:
@@ -381,11 +381,11 @@ def test_command_prints_findings_scores_and_advice(capsys: Any, file: Path) -> N
     assert code == 0
     assert "Traceback" not in err
     assert "│ native tools   │ no     │ rejected (400: m does not support tools)" in out
-    assert "│ context        │ 8192   │ tokens per request, reported by llama.cpp" in out
+    assert "│ context window │ 8192   │ tokens per request, reported by llama.cpp" in out
     assert "│ prompt, hermes" in out
     assert "Recommended: prompt, dialect hermes\n  5 of 5 replies are correct" in out
     assert "To keep these settings (--save adds this to toolspeak.toml):" in out
-    assert out.endswith(f"{LINES}context = 8192\n")
+    assert out.endswith(f"{LINES}context_window = 8192\n")
     assert file.read_text() == before
     assert "\x1b" not in out
 
@@ -411,7 +411,7 @@ def test_save_appends_a_section_once(capsys: Any, file: Path) -> None:
     code, out, _ = run(capsys, "box/m", "--save")
     assert code == 0
     assert "Added to toolspeak.toml:" in out
-    assert file.read_text() == f"{before}\n\n{LINES}context = 8192\n"
+    assert file.read_text() == f"{before}\n\n{LINES}context_window = 8192\n"
     config = read_config(file, {}).config
     served = Catalog(config, {}).resolve("box/m")
     assert (served.profile.mode, served.profile.dialect) == ("prompt", "hermes")
@@ -432,13 +432,13 @@ def test_save_keeps_settings_of_a_matching_wildcard(capsys: Any, file: Path) -> 
         "tools": "prompt",
         "dialect": "hermes",
         "trust": "strict",
-        "context": 8192,
+        "context_window": 8192,
     }
 
 
 def test_save_leaves_an_existing_section_unchanged(capsys: Any, file: Path) -> None:
     with file.open("a") as more:
-        more.write('\n[models.m]\nupstream = "box"\ntools = "native"\ncontext = 100\n')
+        more.write('\n[models.m]\nupstream = "box"\ntools = "native"\ncontext_window = 100\n')
     before = file.read_text()
     code, out, _ = run(capsys, "m", "--save")
     assert code == 1
@@ -552,5 +552,5 @@ def test_embedded_model_is_recommended_constrained_mode(
     assert result["mode"] == "constrained"
     assert result["findings"]["native_tools"]["value"] == "ignored"
     assert result["findings"]["json_schema"]["value"] is True
-    assert result["findings"]["context"]["value"] == 8192
+    assert result["findings"]["context_window"]["value"] == 8192
     assert result["toml"] == ""

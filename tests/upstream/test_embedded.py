@@ -59,7 +59,7 @@ import asyncio
 from toolspeak.upstream.embedded import EmbeddedModel
 
 async def main():
-    embedded = EmbeddedModel(context=512)
+    embedded = EmbeddedModel(context_window=512)
     await embedded.start()
     print(embedded.url, flush=True)
     await asyncio.sleep(600)
@@ -70,7 +70,7 @@ asyncio.run(main())
 
 @asynccontextmanager
 async def run_model(gguf: Path | None = None, **options: int) -> AsyncGenerator[EmbeddedModel]:
-    embedded = EmbeddedModel(gguf, **{"context": 512, **options})
+    embedded = EmbeddedModel(gguf, **{"context_window": 512, **options})
     await embedded.start()
     try:
         yield embedded
@@ -84,7 +84,7 @@ def shared_model() -> Iterator[EmbeddedModel]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    embedded = EmbeddedModel(context=512)
+    embedded = EmbeddedModel(context_window=512)
     try:
         asyncio.run_coroutine_threadsafe(embedded.start(), loop).result()
         yield embedded
@@ -166,7 +166,7 @@ def test_reply_without_a_limit_is_bounded_for_the_bundled_model(
 
     async def count_tokens(gguf: Path | None) -> int:
         endless = {"max_tokens": None, "ignore_eos": True}
-        async with run_model(gguf, context=256) as embedded:
+        async with run_model(gguf, context_window=256) as embedded:
             _, reply = await asyncio.to_thread(
                 send_request, embedded.url, embedded.key, prompt, **endless
             )
@@ -201,8 +201,8 @@ def test_concurrent_requests_each_have_the_whole_context() -> None:
     """Together they do not fit into one context window; a longer request is refused."""
 
     async def run() -> None:
-        async with run_model(context=256, parallel=2) as embedded:
-            assert embedded.context == 256
+        async with run_model(context_window=256, parallel=2) as embedded:
+            assert embedded.context_window == 256
             texts = (f"{number}" + " word" * 200 for number in range(2))
             await asyncio.gather(*(read_reply(embedded, text) for text in texts))
             too_long = "word " * 300
@@ -218,8 +218,8 @@ def test_concurrent_requests_each_have_the_whole_context() -> None:
 
 def test_context_is_limited_to_that_of_the_model() -> None:
     async def run() -> int:
-        async with run_model(context=10_000, parallel=1) as embedded:
-            return embedded.context
+        async with run_model(context_window=10_000, parallel=1) as embedded:
+            return embedded.context_window
 
     assert asyncio.run(run()) == 8192
 
@@ -274,7 +274,7 @@ def test_model_stopped_during_a_restart_can_be_started() -> None:
 
 def test_cancelled_start_leaves_no_process_or_task() -> None:
     async def run() -> None:
-        embedded = EmbeddedModel(context=512)
+        embedded = EmbeddedModel(context_window=512)
         starting = asyncio.create_task(embedded.start())
         await wait_until(lambda: embedded.pid)
         pid = embedded.pid

@@ -178,7 +178,9 @@ class _Translation:
             self._models[name] = _model_settings(name, provider.model, info)
             model_path = join_path("$.models", name)
             self._source_paths[model_path] = path
-            self._source_paths[f"{model_path}.context"] = f"{path}.model_info.max_input_tokens"
+            self._source_paths[f"{model_path}.context_window"] = (
+                f"{path}.model_info.max_input_tokens"
+            )
 
     def _find_provider(
         self, name: str, model: str, parameters: dict[str, Any], path: str
@@ -301,8 +303,8 @@ def _model_settings(name: str, model: str, info: dict[str, Any]) -> dict[str, An
         settings["model"] = escape_variables(model)
     if info.get("supports_function_calling") is False:
         settings["tools"] = "prompt"
-    if (context := info.get("max_input_tokens")) is not None:
-        settings["context"] = context
+    if (context_window := info.get("max_input_tokens")) is not None:
+        settings["context_window"] = context_window
     return settings
 
 

@@ -153,7 +153,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     weak: bool | Literal["auto"] = "auto"
     """Guide a constrained model through its calls, one decision at a time. `auto` does this for
     models whose names say that they are tiny."""
-    context: PositiveInt | None = None
+    context_window: PositiveInt | None = None
     """The context window in tokens."""
     system_role: bool | None = None
     starts_in_reasoning: bool | None = None

@@ -199,7 +199,9 @@ def _encode(request: Request, profile: ModelProfile, notes: tuple[Note, ...]) ->
     encoded = wire.encode_request(request)
     body, dropped = apply_quirks(encoded.body, profile.quirks)
     if wire.set_context_window:
-        window = choose_context_window(body, request.max_tokens, profile.capabilities.context)
+        window = choose_context_window(
+            body, request.max_tokens, profile.capabilities.context_window
+        )
         body = wire.set_context_window(body, window) if window else body
     notes = (*notes, *encoded.notes, *dropped)
     if body is encoded.body and notes == encoded.notes:
@@ -265,7 +267,7 @@ def _fit_id(identity: str, length: int) -> str:
 # The context window.
 
 
-def fits_context(request: Request, context_window: int | None) -> bool:
+def fits_context_window(request: Request, context_window: int | None) -> bool:
     """Return True if the request certainly fits: no token is shorter than a byte."""
     content = to_builtins((request.messages, request.tools or ()))
     return context_window is None or len(encode_json(content)) <= context_window

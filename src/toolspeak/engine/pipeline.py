@@ -35,7 +35,7 @@ from ..errors import UpstreamError
 from ..events import Event, Finish, TextDelta, fold
 from ..notes import NOTES
 from ..types import Failure, Note, Reply, Request, Usage
-from .attempt import FALLBACK, Attempt, fits_context, note_truncated_prompt
+from .attempt import FALLBACK, Attempt, fits_context_window, note_truncated_prompt
 from .holdback import Holdback, SentState
 from .led import Led
 from .outcome import (
@@ -236,7 +236,7 @@ class Pipeline:
         self, profile: ModelProfile
     ) -> Attempts[tuple[list[Event], Attempt | None]]:
         """Ask a small model for one decision at a time; return its calls, or the next attempt."""
-        if not fits_context(self.request, profile.capabilities.context):
+        if not fits_context_window(self.request, profile.capabilities.context_window):
             # Send it whole, so that the upstream can reject it as too long.
             return [], None
         led = Led(self.request, profile)

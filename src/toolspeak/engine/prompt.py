@@ -60,8 +60,8 @@ from .roles import (
 COMPACT_FROM = 1_000
 """The size of a full tool list, in tokens, above which `compact="auto"` writes the short one: weak
 models get lost in long prompts."""
-_CONTEXT_SHARE = 8
-"""A full tool list may take one eighth of a known context."""
+_CONTEXT_WINDOW_SHARE = 8
+"""A full tool list may take one eighth of a known context window."""
 _CHARACTERS_PER_TOKEN = 4
 _NEXT_ACTION = "Make the next call if you need one. Otherwise answer the user."
 _TOOL_FIELDS = re.compile("tool|function|mcp|response_format", re.I)
@@ -96,9 +96,9 @@ def augment_system_prompt(
     return "\n\n".join(part for part in parts if part)
 
 
-def tool_list_budget(context: int | None) -> int:
-    """Return the tokens that a full tool list may take of a context."""
-    return context // _CONTEXT_SHARE if context else COMPACT_FROM
+def tool_list_budget(context_window: int | None) -> int:
+    """Return the tokens that a full tool list may take of a context window."""
+    return context_window // _CONTEXT_WINDOW_SHARE if context_window else COMPACT_FROM
 
 
 @lru_cache(maxsize=128)
@@ -214,7 +214,7 @@ class PromptWriter:
             self._dialect,
             compact=profile.compact,
             examples=examples,
-            budget=tool_list_budget(profile.capabilities.context),
+            budget=tool_list_budget(profile.capabilities.context_window),
         )
         return "\n\n".join((system, *self._write_rules(tools)))
 

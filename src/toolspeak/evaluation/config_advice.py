@@ -110,12 +110,13 @@ def _check_config_text(text: str, environ: Mapping[str, str]) -> None:
 def _apply_findings(report: ProbeReport, before: ModelSettings) -> ModelSettings:
     """Return a model's settings with the findings of the report."""
     found = report.findings
-    context = found["context"].value
+    context_window = found["context_window"].value
     return structs.replace(
         before,
         tools=report.mode,
         dialect=report.dialect or before.dialect,
-        context=before.context or (context if isinstance(context, int) else None),
+        context_window=before.context_window
+        or (context_window if isinstance(context_window, int) else None),
         system_role=False if found["system_role"].value is False else before.system_role,
         starts_in_reasoning=found["reasoning"].value == "open" or before.starts_in_reasoning,
     )

@@ -136,7 +136,7 @@ def _describe_rejection(
     return Finding(value, f"{evidence} ({failure.status}: {message})")
 
 
-# The size of the context, which each server reports in its own way.
+# The size of the context window, which each server reports in its own way.
 
 _OLLAMA_LOADED = {"/api/ps": "tokens, as the model is loaded now"}
 _MODEL_LIST = {"models": "tokens, from the list of models"}
@@ -165,7 +165,7 @@ _CONTEXT_FIELDS = (
 """Of llama.cpp, LM Studio, vLLM, Groq, OpenRouter, Anthropic, Gemini."""
 
 
-async def find_context(prober: ModelProber) -> Finding:
+async def find_context_window(prober: ModelProber) -> Finding:
     """Return the first size that the upstream reports, or else the configured one."""
     model = prober.profile.model
     for path, evidence in _CONTEXT_PATHS.get(prober.endpoint.wire, {}).items():
@@ -175,7 +175,7 @@ async def find_context(prober: ModelProber) -> Finding:
         sizes = (_find_size(table) for table in _list_tables(value, model))
         if size := next(filter(None, sizes), None):
             return Finding(size, evidence)
-    configured = prober.profile.capabilities.context
+    configured = prober.profile.capabilities.context_window
     reason = "the upstream does not report it"
     return Finding(configured, f"configured; {reason}" if configured else reason)
 
@@ -207,6 +207,6 @@ TRIALS: dict[str, tuple[str, Trial]] = {
     "native_tools": ("native tools", try_native_tools),
     "tool_role": ("tool role", try_tool_role),
     "json_schema": ("JSON schema", try_json_schema),
-    "context": ("context", find_context),
+    "context_window": ("context window", find_context_window),
 }
 """Each with its title, in order. The first one must be answered, or there is nothing to probe."""

@@ -77,9 +77,7 @@ class ChatHandler:
         gateway, route, http_request = self._gateway, self._route, self._http_request
         body = await read_json(http_request, gateway.config.limits, gateway.worker)
         body = {**route.implied_fields, **body}
-        if http_request.body_size > LARGE:
-            return await gateway.worker.run(self._decode, body)
-        return self._decode(body)
+        return await gateway.worker.run_if(http_request.body_size > LARGE, self._decode, body)
 
     def _decode(self, body: dict[str, Any]) -> Request:
         route = self._route
@@ -153,8 +151,8 @@ class ChatHandler:
     async def _finish(self, rest: list[Event], stream: StreamWriter | None) -> None:
         """Send the rest of the reply, and remember what later requests need."""
         call = self._call
-        worker = call.worker
-        reply, names = await worker.run(self._fold, rest) if worker else self._fold(rest)
+        worker = self._gateway.worker
+        reply, names = await worker.run_if(call.is_large, self._fold, rest)
         self._record.set_reply(reply, call.notes)
         # Before the last byte is sent: the client's next request may need it.
         await self._gateway.conversations.remember(
@@ -168,8 +166,7 @@ class ChatHandler:
             await self._http_response.send_whole(200, call.forwarded)
         else:
             self._set_headers((*reply.notes, *self._wire.find_losses(reply)))
-            encode = self._encode_reply
-            body = await worker.run(encode, reply) if worker else encode(reply)
+            body = await worker.run_if(call.is_large, self._encode_reply, reply)
             await self._http_response.send_whole(200, body)
         await call.learn(reply)
 

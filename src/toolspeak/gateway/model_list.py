@@ -50,12 +50,12 @@ class ModelList:
         return {"models": [self.gemini_model(name) for name in self._names()]}
 
     def gemini_model(self, name: str) -> dict[str, Any]:
-        context = self._catalog.resolve(name).context
+        context_window = self._catalog.resolve(name).context_window
         return {
             "name": f"models/{name}",
             "displayName": name,
             "supportedGenerationMethods": _GEMINI_METHODS,
-            **({"inputTokenLimit": context} if context else {}),
+            **({"inputTokenLimit": context_window} if context_window else {}),
         }
 
     def ollama_list(self) -> dict[str, Any]:
@@ -63,10 +63,10 @@ class ModelList:
 
     def ollama_model(self, name: str) -> dict[str, Any]:
         """Return Ollama's details of a model. The gateway gives each the capability `tools`."""
-        context = self._catalog.resolve(name).context
+        context_window = self._catalog.resolve(name).context_window
         info: dict[str, Any] = {"general.architecture": "toolspeak"}
-        if context:
-            info["toolspeak.context_length"] = context
+        if context_window:
+            info["toolspeak.context_length"] = context_window
         return {
             "modelfile": "",
             "parameters": "",
@@ -79,7 +79,7 @@ class ModelList:
 
     def _codex_model(self, name: str) -> dict[str, Any]:
         """Return a model for Codex, which rejects the whole list if a field is missing."""
-        context = self._catalog.resolve(name).context
+        context_window = self._catalog.resolve(name).context_window
         return {
             "slug": name,
             "display_name": name,
@@ -94,7 +94,7 @@ class ModelList:
             "experimental_supported_tools": [],
             "supports_parallel_tool_calls": True,
             "base_instructions": _CODEX_INSTRUCTIONS,
-            **({"context_window": context} if context else {}),
+            **({"context_window": context_window} if context_window else {}),
         }
 
     def _names(self) -> list[str]:

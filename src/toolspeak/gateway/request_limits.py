@@ -25,9 +25,7 @@ async def read_json(request: HttpRequest, limits: Limits, worker: WorkerThread) 
     data = await request.read_body(limits.body_bytes)
     if request.capture:
         request.capture.set_body(data)
-    if len(data) > LARGE:
-        return await worker.run(decode_body, data, limits)
-    return decode_body(data, limits)
+    return await worker.run_if(len(data) > LARGE, decode_body, data, limits)
 
 
 def decode_body(data: bytes, limits: Limits) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class ResolvedModel(Struct, frozen=True):
     """The name that the client has requested."""
     endpoint: Endpoint
     profile: ModelProfile
-    context: int | None = None
+    context_window: int | None = None
     fallbacks: tuple[Endpoint, ...] = ()
 
 
@@ -225,7 +225,7 @@ class Catalog:
             name,
             endpoint,
             make_profile(settings, endpoint),
-            settings.context,
+            settings.context_window,
             tuple(fallback for fallback in fallbacks if fallback),
         )
 
@@ -257,7 +257,7 @@ def make_profile(settings: ModelSettings, endpoint: Endpoint) -> ModelProfile:
             constrained=endpoint.constrained,
             system_role=settings.system_role,
             reasoning_open=settings.starts_in_reasoning,
-            context=settings.context,
+            context_window=settings.context_window,
         ),
         mode=settings.tools,
         dialect=settings.dialect,

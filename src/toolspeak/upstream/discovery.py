@@ -71,7 +71,9 @@ class LocalModels:
         upstream = UpstreamSettings(
             provider=EMBEDDED, base_url=f"{embedded.url}/v1", key=embedded.key, retries=1
         )
-        settings = ModelSettings(EMBEDDED, tools="constrained", context=embedded.context)
+        settings = ModelSettings(
+            EMBEDDED, tools="constrained", context_window=embedded.context_window
+        )
         server = DiscoveredServer(EMBEDDED, upstream, (embedded.model,), settings)
         return (*self._servers, server)
 

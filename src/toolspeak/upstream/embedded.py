@@ -32,7 +32,7 @@ from .llama_server import KEY_VARIABLE, ServerNotReady, ServerReady
 log = logging.getLogger("toolspeak.gateway")
 
 ModelState = Literal["starting", "ready", "down"]
-CONTEXT = 8192
+CONTEXT_WINDOW = 8192
 """The context window that the bundled model was trained with. Each
 concurrent request needs 190 MB for it."""
 _MAX_REPLY_TOKENS = 512
@@ -60,7 +60,7 @@ class EmbeddedModel:
         self,
         gguf: Path | None = None,
         *,
-        context: int = CONTEXT,
+        context_window: int = CONTEXT_WINDOW,
         threads: int | None = None,
         parallel: int = PARALLEL,
     ) -> None:
@@ -68,13 +68,13 @@ class EmbeddedModel:
         """Changes with a restart: read it again for each request."""
         self.key = secrets.token_urlsafe(32)
         self.model = ""
-        self.context = context
+        self.context_window = context_window
         """The context window in tokens; while it runs, what the server really offers."""
         self.state: ModelState = "down"
         self.problem = "the embedded model has not been started"
         """Why it is not ready; empty if it is."""
         self._gguf = gguf
-        self._options = ["--context", str(context), "--parallel", str(parallel)]
+        self._options = ["--context-window", str(context_window), "--parallel", str(parallel)]
         if threads:
             self._options += ["--threads", str(threads)]
         self._process: _ModelProcess | None = None
@@ -133,7 +133,7 @@ class EmbeddedModel:
             await self._end_process()
             self.state, self.problem = "down", str(problem)
             return None
-        self.url, self.context, self.model = ready.url, ready.context, ready.model
+        self.url, self.context_window, self.model = ready.url, ready.context_window, ready.model
         self.state, self.problem = "ready", ""
         return process
 

@@ -1,8 +1,8 @@
 """The embedded model's process: llama.cpp's own HTTP server on a loopback port.
 
     $ export TOOLSPEAK_EMBEDDED_KEY=…
-    $ python -m toolspeak.upstream.llama_server --gguf model.gguf --context 8192
-    {"type": "ready", "url": "http://127.0.0.1:40123", "context": 8192, "model": "model"}
+    $ python -m toolspeak.upstream.llama_server --gguf model.gguf --context-window 8192
+    {"type": "ready", "url": "http://127.0.0.1:40123", "context_window": 8192, "model": "model"}
 
 In a process of its own, a crash in native code does not end the gateway. It runs until its stdin
 is closed, which happens however its parent ends.
@@ -35,7 +35,7 @@ class ServerReady(msgspec.Struct, frozen=True, tag="ready"):
     """The only line on stdout once the model is loaded."""
 
     url: str
-    context: int
+    context_window: int
     """Tokens for each request: fewer than requested if the model supports fewer."""
     model: str
 
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="toolspeak.upstream.llama_server", description=__doc__)
     parser.add_argument("--gguf", type=Path, required=True, help="the model's file")
-    parser.add_argument("--context", type=int, required=True, help="tokens for each request")
+    parser.add_argument("--context-window", type=int, required=True, help="tokens for each request")
     # Threads wait for each other by spinning: one too many is much slower than one too few.
     threads = max(1, (os.cpu_count() or 1) // 2)
     parser.add_argument("--threads", type=int, default=threads, help="default: half of the cores")
@@ -119,7 +119,7 @@ def _server_parameters(options: argparse.Namespace, key: str) -> Any:
     parameters.api_keys = [key]
     # The slots share this equally. With one pool for all (`kv_unified`) each could have more, but
     # requests that fill it together would all fail.
-    parameters.n_ctx = options.context * options.parallel
+    parameters.n_ctx = options.context_window * options.parallel
     parameters.n_parallel = options.parallel
     parameters.n_predict = options.max_reply_tokens
     parameters.cpuparams.n_threads = options.threads

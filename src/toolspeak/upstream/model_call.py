@@ -127,14 +127,12 @@ class ModelCall:
         return (*pipeline.attempt.outgoing.notes, *pipeline.notes)
 
     @property
-    def worker(self) -> WorkerThread | None:
-        """The thread for all work on a large request or reply; None if both are small."""
-        is_large = self._is_large or self._reply_size > LARGE
-        return self._services.worker if is_large else None
+    def is_large(self) -> bool:
+        """True if the request or its reply is so large that work on it needs the worker thread."""
+        return self._is_large or self._reply_size > LARGE
 
     def _find_runner(self) -> StepRunner | None:
-        worker = self.worker
-        return worker.run if worker else None
+        return self._services.worker.run if self.is_large else None
 
     def fold(self, rest: list[Event]) -> Reply:
         """Return the whole reply: everything that was sent, and `rest`. Call it once."""
@@ -222,10 +220,8 @@ class ModelCall:
         with self.waiting:
             body = await response.read_body()
         self._reply_size += len(body)
-        if worker := self.worker:
-            failures, value = await worker.run(_read_whole, pipeline, response, body)
-        else:
-            failures, value = _read_whole(pipeline, response, body)
+        worker = self._services.worker
+        failures, value = await worker.run_if(self.is_large, _read_whole, pipeline, response, body)
         if failures:
             raise response.error_for(_find_failure(failures))
         if value is not None and self._may_forward and _is_utf8(body):
@@ -279,9 +275,9 @@ class ModelCall:
             with self.waiting:
                 body = await response.read_body()
             self._reply_size += len(body)
-            if worker := self.worker:
-                return (await worker.run(_read_whole, pipeline, response, body))[0], True
-            return _read_whole(pipeline, response, body)[0], True
+            worker = self._services.worker
+            events, _ = await worker.run_if(self.is_large, _read_whole, pipeline, response, body)
+            return events, True
         try:
             if pipeline.has_sent_content:
                 # From the first content on, waiting for the upstream is not overhead.
@@ -296,11 +292,9 @@ class ModelCall:
             data = b""
         self._reply_size += len(data)
         frame_count = reader.frame_count
-        if response.pending_bytes > LARGE or self._is_large_conversation:
-            worker = self._services.worker
-            events = await worker.run(_read_chunk, pipeline, reader, data)
-        else:
-            events = _read_chunk(pipeline, reader, data)
+        is_large = response.pending_bytes > LARGE or self._is_large_conversation
+        worker = self._services.worker
+        events = await worker.run_if(is_large, _read_chunk, pipeline, reader, data)
         if reader.frame_count > frame_count:
             response.mark_progress(is_complete=reader.is_complete)
         return events, not data

@@ -1,6 +1,6 @@
 """A thread for work that takes too long for the event loop.
 
-    request = await worker.run(wire.decode_request, body)
+    request = await worker.run_if(len(data) > LARGE, decode, data)
 
 The thread and the event loop take turns, so other requests are served in the meantime. There is one
 thread only: several would not be faster, and the event loop would get fewer turns.
@@ -37,6 +37,18 @@ class WorkerThread:
         """Return the result of a function. It runs to its end even if the caller is cancelled."""
         job = partial(copy_context().run, function, *arguments, **options)
         return await asyncio.get_running_loop().run_in_executor(self._start(), job)
+
+    async def run_if(
+        self,
+        is_large: bool,
+        function: Callable[Parameters, Result],
+        *arguments: Parameters.args,
+        **options: Parameters.kwargs,
+    ) -> Result:
+        """Run a function: in the thread if its work is large, otherwise at once."""
+        if is_large:
+            return await self.run(function, *arguments, **options)
+        return function(*arguments, **options)
 
     def submit(self, function: Callable[[], None]) -> None:
         """Run a function whose end nobody waits for."""

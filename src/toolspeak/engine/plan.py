@@ -116,5 +116,5 @@ def _choose_dialect(mode: ToolsMode, configured: str | None, model: str) -> tupl
         return configured, f"the configuration sets {configured}"
     known = next(iter(dialects_for_model(model)), None)
     if known:
-        return known.name, f"models of this name write {known.name}"
+        return known.name, f"models with this name write {known.name}"
     return (DEFAULT_DIALECT, "") if mode == "prompt" else (None, "")

@@ -112,7 +112,8 @@ def _kinds() -> Iterator[str]:
         yield f"| `{kind}` | {', '.join(map(str, statuses))} | {meaning} | {advice} |"
     yield ""
     yield (
-        "The statuses are the usual ones; if an upstream reports an error, the gateway keeps its status. Error messages name "
+        "The table lists the usual statuses; an error from an upstream keeps the status that the upstream gave it. "
+        "Error messages name "
         "the upstream, and contain neither its address nor any part of a key. "
         "Every response has an `x-request-id`, which is also in the log."
     )

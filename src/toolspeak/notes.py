@@ -44,7 +44,7 @@ NOTES: dict[str, str] = {
     "dropped-text": "Text of an earlier reply had been sent, so the text of the retry was dropped.",
     "reasoning-as-text": "The reply is only reasoning, which is also given as its text.",
     # Repairs: none changes the inside of a string.
-    "repaired-arguments-beside-name": "The arguments were beside the name, not nested.",
+    "repaired-arguments-beside-name": "The arguments were beside the name, not in an object.",
     "repaired-bare-input": "The input was plain text, for a tool with one required parameter.",
     "repaired-comment": "Comments were removed.",
     "repaired-code-fence": "The body was in a code fence inside the markers.",
@@ -80,11 +80,11 @@ NOTES: dict[str, str] = {
     "repaired-wrapped-call": "The call was itself the argument of `tool_call` or `print`.",
     # Around calls.
     "stray-closer": "A closing tag is left over: a value may have contained one and ended there.",
-    "after-answer": "A call follows the final answer or another role's turn; it was left as text.",
+    "after-answer": "A call after the final answer or another role's turn was left as text.",
     "fabricated-result": "The model wrote a tool result itself; it was removed.",
     "control-token": "A control token of a chat template was removed from the text.",
     "unclosed-reasoning": "The reasoning was not closed; it ended at a call.",
-    "calls-in-reasoning": "Reasoning ended that had no start: calls before its end are not made.",
+    "calls-in-reasoning": "Reasoning has an end but no start; calls before the end are not made.",
     "call-from-reasoning": "The only calls were in the reasoning; lenient trust accepts them.",
     "notes-omitted": "There were too many notes; the rest was omitted.",
 }

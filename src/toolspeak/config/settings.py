@@ -137,7 +137,8 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     upstream: NonEmptyText
     model: str = ""
-    """The upstream's name for it; empty means the same name, `*` what the wildcard matched."""
+    """The upstream's name for it; `*` stands for what the wildcard matched. Empty: the upstream's
+    `model`, or else the same name."""
     tools: ModeSetting = "auto"
     dialect: str | None = None
     trust: Trust = "standard"

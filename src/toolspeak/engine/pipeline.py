@@ -10,6 +10,23 @@
     recover     a fault has a list of steps; each changes the next attempt     recovery.py
     fall back   if an upstream fails, the next one is asked                    here
 
+After each attempt, the first of these that applies decides:
+
+    the model called a tool that was not selected   ask again, with all tools         recovery.py
+    the reply is a fault, and a step is left        ask again, with that step         recovery.py
+    a required call is missing                      fall back                         _finish
+    the reply is a fault                            end with the first reply          _finish
+    there is a reply                                end with it                       _finish
+    the upstream failed after part of a reply       end with the first reply,
+                                                    or with the failure               _after_failure
+    the upstream rejected native tools              ask again, tools in the prompt    recovery.py
+    the upstream failed, is busy or too slow        fall back                         run
+    the upstream failed otherwise                   raise the failure                 run
+
+The profile's `retries` limits how many steps are taken. Before the request, side questions may be
+asked: which tools the model needs, or the decisions of a small model. The caller may send the same
+bytes again after a connection error, 429 or 5xx; the pipeline does not notice.
+
 The gateway, the agent and the probe all run a pipeline, each with its own way to send:
 
     async def send(attempt: Attempt) -> None:
@@ -64,10 +81,14 @@ _FALLBACK_FAILURES = frozenset({"upstream", "timeout", "overloaded", "rate_limit
 _BUSY_FAILURES = frozenset({"timeout", "overloaded", "rate_limit"})
 """Failures of a side question after which the request itself would fail, too."""
 _CALL_OUTCOMES = frozenset[OutcomeKind]({"calls", "repeated-call"})
+"""Outcomes of replies that have the call that a request may require."""
 
 
 class Pipeline:
-    """Serves one request, with the first of several models that gives a usable reply."""
+    """Serves one request, with the first of several models whose upstream does not fail.
+
+    A required call that is not made counts as a failure, too.
+    """
 
     def __init__(
         self, request: Request, profiles: Sequence[ModelProfile], *, is_streaming: bool
@@ -104,9 +125,10 @@ class Pipeline:
     # From the first attempt to the end of the reply.
 
     def run(self) -> Attempts[list[Event]]:
-        """Yield the attempts to send; return the events that end the reply, `Finish` last.
+        """Yield the attempts to send; return the rest of the reply: the events still to be sent.
 
-        Raises `UpstreamError` if no upstream has given a usable reply.
+        The last one is a `Finish`, or a `Failure` if the upstream failed after part of the reply
+        was sent. Raises `UpstreamError` if no upstream has given a reply that can be used.
         """
         reason = ""
         for profile in self._profiles:
@@ -134,7 +156,10 @@ class Pipeline:
             )
 
     def _serve(self, profile: ModelProfile, reason: str) -> Attempts[list[Event]]:
-        """Ask one model until its reply is usable or no recovery step is left."""
+        """Ask one model until its reply is usable or no recovery step is left.
+
+        `reason` says why this model is asked and not the one before; "" for the first.
+        """
         plan = plan_request(self.request, profile)
         recovery = self.recovery = Recovery(self.request, profile, plan, reason)
         attempt: Attempt | None = None
@@ -160,7 +185,7 @@ class Pipeline:
         return self._after_reply(attempt, reply)
 
     def _ask(self, attempt: Attempt, holdback: Holdback) -> Attempts[Reply]:
-        """Yield an attempt, and return its reply: the caller feeds it before it resumes."""
+        """Yield an attempt, and return its reply. The caller feeds `receive` before it resumes."""
         self.attempt = attempt
         self._holdback = holdback
         self.reader = ReplyReader(attempt)
@@ -172,6 +197,25 @@ class Pipeline:
         if note := note_truncated_prompt(attempt.outgoing.body, attempt.data, reply.usage):
             self.notes.append(note)
         return reply
+
+    def _open_holdback(self, attempt: Attempt) -> Holdback:
+        has_tools = bool(attempt.offered.allowed)
+        outcomes = self.recovery.outcomes
+        self._sent.reply_index = len(outcomes)
+        # An answer is checked before it is sent if the upstream was not told its format.
+        is_format_checked = (
+            self.request.response_format is not None and attempt.plan.mode != "native"
+        )
+        is_waiting = has_tools and (self._must_call or is_format_checked)
+        return Holdback(
+            self._sent,
+            is_streaming=self.is_streaming,
+            has_tools=has_tools,
+            is_waiting=is_waiting or self.recovery.is_reformatting,
+            may_be_replaced=bool(outcomes or (attempt.profile.retries and has_tools)),
+            may_send_text=not outcomes or not self._sent.has_text,
+            repeated_call=self._repeated_call,
+        )
 
     def _after_reply(self, attempt: Attempt, reply: Reply) -> list[Event] | None:
         """Return the rest of the reply; None if the model is asked again."""
@@ -190,10 +234,13 @@ class Pipeline:
         return None
 
     def _after_failure(self, attempt: Attempt, problem: UpstreamError) -> list[Event] | None:
-        """Return the rest of the reply; None if the model is asked again; else raise."""
+        """Return the rest of the reply; None if the model is asked again.
+
+        Raises `UpstreamError` if the client has received nothing and there is no reply to send.
+        """
         if self._can_use_first_reply or self._sent.has_content:
             self.failures.append((attempt.profile.upstream, problem.failure))
-            # Nothing can replace what the client has received.
+            # The client has received part of a reply, or can have the first one: no fallback.
             return self._end(self._first_reply) if self._can_use_first_reply else [problem.failure]
         if self.recovery.plan_without_native_tools(attempt, problem):
             return None
@@ -235,7 +282,11 @@ class Pipeline:
     def _ask_small_model(
         self, profile: ModelProfile
     ) -> Attempts[tuple[list[Event], Attempt | None]]:
-        """Ask a small model for one decision at a time; return its calls, or the next attempt."""
+        """Ask a small model for one decision at a time.
+
+        Returns its calls; or the attempt that asks for an answer in text; or neither if the request
+        is to be served like any other.
+        """
         if not fits_context_window(self.request, profile.capabilities.context_window):
             # Send it whole, so that the upstream can reject it as too long.
             return [], None
@@ -252,29 +303,11 @@ class Pipeline:
         self.attempt = led.prepare_next()
         rest = self._end([*calls, Finish("calls")])
         self.reply, self.outcome = fold(rest), Outcome("calls")
+        # It is decided: the caller records it, but does not send it.
         yield self.attempt
         return rest, None
 
     # The end of the reply.
-
-    def _open_holdback(self, attempt: Attempt) -> Holdback:
-        has_tools = bool(attempt.offered.allowed)
-        outcomes = self.recovery.outcomes
-        self._sent.reply_index = len(outcomes)
-        # An answer is checked before it is sent if the upstream was not told its format.
-        is_format_checked = (
-            self.request.response_format is not None and attempt.plan.mode != "native"
-        )
-        is_waiting = has_tools and (self._must_call or is_format_checked)
-        return Holdback(
-            self._sent,
-            is_streaming=self.is_streaming,
-            has_tools=has_tools,
-            is_waiting=is_waiting or self.recovery.is_reformatting,
-            may_be_replaced=bool(outcomes or (attempt.profile.retries and has_tools)),
-            may_send_text=not outcomes or not self._sent.has_text,
-            repeated_call=self._repeated_call,
-        )
 
     @property
     def _can_use_first_reply(self) -> bool:
@@ -285,7 +318,10 @@ class Pipeline:
         return not self._must_call or self.recovery.outcomes[0].kind in _CALL_OUTCOMES
 
     def _finish(self, outcome: Outcome, reply: Reply, attempt: Attempt) -> list[Event]:
-        """Return the rest of a reply after which nothing is left to try."""
+        """Return the rest of the reply, now that the model is not asked again.
+
+        Raises `UpstreamError` if it lacks a required call.
+        """
         if outcome.kind in RECOVERY_STEPS and self._can_use_first_reply:
             return self._end(self._first_reply)
         if self._must_call and outcome.kind not in _CALL_OUTCOMES and attempt.offered.allowed:
@@ -320,7 +356,7 @@ class Pipeline:
         return [*rest, *self.notes, finish]
 
     def fold_reply(self, events: list[Event]) -> Reply:
-        """Fold the events of the final reply. Usually that is the last reply, already folded."""
+        """Fold the events of the final reply. Usually that is `self.reply`, already folded."""
         return self.reply if events == self._reply_events else fold(events)
 
     # What the request has shown about the model.
@@ -363,7 +399,8 @@ async def run_pipeline(
 ) -> list[Event]:
     """Run a pipeline: `send` sends an attempt and feeds the reply. Return the rest of the reply.
 
-    `find_runner` returns what is to run the next step; None if that is fast.
+    `find_runner` returns a function that runs the pipeline's next step elsewhere, such as in a
+    thread; None if the step is fast enough to run here.
     """
     steps = pipeline.run()
     problem: UpstreamError | None = None

@@ -498,8 +498,8 @@ class GeminiRequestEncoder(RequestEncoder):
                 mode = "VALIDATED" if choice.validated or names else None
                 if names and not choice.validated:
                     message = (
-                        "Gemini can limit the choice of tools only in a mode that also validates "
-                        "calls against their schemas."
+                        "Gemini's mode `VALIDATED` was used: if no call is required, only this "
+                        "mode can limit the choice of tools. It also validates calls."
                     )
                     self.losses.change(message, "$.tool_choice")
         return omit_none(mode=mode, allowedFunctionNames=names or None)

@@ -2,8 +2,9 @@
 
     python -m bench.extract
 
-The other rows read the same JSON bodies, cut out by hand: they know where the call is, and check
-neither its name nor its arguments.
+The row with new tools gives each answer other names of tools, as a file of transcripts does. The
+other rows read the same JSON bodies, cut out by hand: they know where the call is, and check neither
+its name nor its arguments.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
+from itertools import count
 
+from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 
@@ -23,6 +26,7 @@ from toolspeak.types import Trust
 BAR = 150.0
 """Maximum microseconds of CPU for each answer."""
 ROUNDS = 2_000
+_NUMBERS = count()
 TOOLS = [
     Tool(
         name=f"tool_{number}",
@@ -65,6 +69,12 @@ def measure_cpu(run: Callable[[], object]) -> float:
     return best * 1e6
 
 
+def extract_with_new_tools() -> None:
+    number = next(_NUMBERS)
+    tools = [structs.replace(tool, name=f"{tool.name}_{number}") for tool in TOOLS[:3]]
+    extract(ANSWERS["hermes"], tools=tools, trust="lenient")
+
+
 def main() -> int:
     table = Table("answer of about 1 KB", "µs of CPU")
     measured: list[float] = []
@@ -76,6 +86,9 @@ def main() -> int:
             )
             measured.append(taken)
             table.add_row(f"extract, {trust}: {name} ({len(text)} characters)", f"{taken:.0f}")
+    table.add_row(
+        "extract, lenient: hermes, new tools", f"{measure_cpu(extract_with_new_tools):.0f}"
+    )
     table.add_section()
     table.add_row("json.loads of the body", f"{measure_cpu(lambda: json.loads(BODY)):.1f}")
     try:

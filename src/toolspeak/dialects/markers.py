@@ -142,37 +142,55 @@ def _build_scope(named: tuple[Dialect, ...], trust: Trust, has_tools: bool) -> S
 
 
 class MarkerSet:
-    """Literals that are searched for all at once; `marker_set` builds it."""
+    """Literals that are searched for all at once; `marker_set` builds it.
 
-    __slots__ = ("_first", "_longest", "_prefixes", "literals", "pattern")
+    `base` adds literals whose pattern is compiled already: that of all dialects takes milliseconds
+    to compile, and each request has names of its own to search for.
+    """
 
-    def __init__(self, literals: Iterable[str]) -> None:
-        self.literals = frozenset(literals)
-        self._prefixes = frozenset(
-            literal[:size] for literal in self.literals for size in range(1, len(literal))
-        )
-        self._longest = max(map(len, self.literals), default=0)
-        self._first = re.compile(
-            _alternation_pattern(sorted({literal[:1] for literal in self.literals}))
-        )
-        self.pattern = re.compile(
-            _alternation_pattern(sorted(self.literals)) if self.literals else r"(?!)"
-        )
+    __slots__ = ("_first", "_longest", "_prefixes", "parts", "pattern")
+
+    def __init__(self, literals: Iterable[str], base: MarkerSet | None = None) -> None:
+        words = sorted(set(literals))
+        self._prefixes = frozenset(word[:size] for word in words for size in range(1, len(word)))
+        self._longest = max(map(len, words), default=0)
+        self._first = re.compile(_alternation_pattern(sorted({word[:1] for word in words})))
+        self.pattern = re.compile(_alternation_pattern(words) if words else r"(?!)")
+        """Matches the literals without those of `base`."""
+        self.parts: tuple[MarkerSet, ...] = (self, base) if base else (self,)
+
+    def search(self, text: str, at: int) -> re.Match[str] | None:
+        """Return the first match from `at` on, and the longest there."""
+        return first_match(part.pattern.search(text, at) for part in self.parts)
+
+    def match(self, text: str, at: int) -> re.Match[str] | None:
+        """Return the longest match that begins at `at`."""
+        return first_match(part.pattern.match(text, at) for part in self.parts)
 
     def may_continue(self, text: str, at: int) -> bool:
         """Return True if `text[at:]` is the beginning of a longer literal."""
-        return len(text) - at < self._longest and text[at:] in self._prefixes
+        size = len(text) - at
+        return any(size < part._longest and text[at:] in part._prefixes for part in self.parts)
 
     def cannot_begin_in(self, text: str) -> bool:
         """Return True if no character of `text` begins a literal."""
-        return self._first.search(text) is None
+        return all(part._first.search(text) is None for part in self.parts)
 
     def settled_end(self, text: str, at: int) -> int:
         """Return the position in `text[at:]` where a literal may have begun; by default the end."""
+        return min(part._own_settled_end(text, at) for part in self.parts)
+
+    def _own_settled_end(self, text: str, at: int) -> int:
         for begun in self._first.finditer(text, max(at, len(text) - self._longest + 1)):
             if text[begun.start() :] in self._prefixes:
                 return begun.start()
         return len(text)
+
+
+def first_match(matches: Iterable[re.Match[str] | None]) -> re.Match[str] | None:
+    """Return the match that begins first, and the longest of those."""
+    found = [match for match in matches if match]
+    return min(found, key=lambda match: (match.start(), -match.end()), default=None)
 
 
 @lru_cache(maxsize=1024)
@@ -274,11 +292,12 @@ def marker_table_for(scope: Scope, tools: tuple[str, ...] | None) -> MarkerTable
     own = {opener: _marker_for_forms(found) for opener, found in forms.items()}
     for opener, marker in own.items():
         # The same text may be a marker by itself, or begin with one.
-        shorter = [text for text in shared.markers if opener.startswith(text)]
-        also = tuple(form for text in shorter for form in shared.markers[text].forms)
+        prefixes = (opener[:size] for size in range(1, len(opener) + 1))
+        known = (shared.markers[text] for text in prefixes if text in shared.markers)
+        also = tuple(form for shorter in known for form in shorter.forms)
         own[opener] = structs.replace(marker, forms=(*marker.forms, *also))
     markers = {**shared.markers, **own}
-    return structs.replace(shared, literals=MarkerSet(markers), markers=markers)
+    return structs.replace(shared, literals=MarkerSet(own, shared.literals), markers=markers)
 
 
 @lru_cache(maxsize=64)

@@ -410,7 +410,7 @@ class ReplyMachine:
             return False
         buffer = self.buffer
         text, at = buffer.text, buffer.position
-        while match := self._table.literals.pattern.match(text, at):
+        while match := self._table.literals.match(text, at):
             openers = [form.opener for form in self._table.markers[match[0]].forms]
             if match[0] not in openers or not _OPENER.fullmatch(match[0]):
                 return False

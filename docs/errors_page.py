@@ -14,7 +14,7 @@ KINDS: dict[FailureKind, tuple[tuple[int, ...], str, str]] = {
     "bad_request": (
         (400, 405, 415, 422),
         "The request is not valid for its API, or the upstream rejects it as invalid.",
-        "Read the message. If a field is wrong, the message ends with its path, which is also in `param`.",
+        "Read the message. If a field is wrong, the message ends with its path. OpenAI's APIs also have it in `param`.",
     ),
     "unauthorized": (
         (401,),
@@ -48,8 +48,8 @@ KINDS: dict[FailureKind, tuple[tuple[int, ...], str, str]] = {
     ),
     "overloaded": (
         (503, 529),
-        "The upstream or the gateway is overloaded, or the gateway is shutting down.",
-        "Try again; if the error comes from the gateway, raise the limit named in the message.",
+        "The upstream or the gateway is overloaded, the gateway is shutting down, or its store is unavailable.",
+        "Try again; if the message names a limit, raise it.",
     ),
     "timeout": (
         (408, 504),
@@ -73,7 +73,7 @@ CODES = (
     (
         "all",
         2,
-        "The command line, a file or a setting is wrong. The message says what.",
+        "The command line, a file or a setting is wrong, or a server cannot be reached. The message says what.",
     ),
     (
         "all but `serve`, `chat` and `run`",
@@ -82,7 +82,7 @@ CODES = (
     ),
     ("`check`", 1, "The configuration has problems."),
     ("`eval`", 1, "Some questions have failed. Run the command again to repeat them."),
-    ("`probe --save`", 1, "The recommended settings could not be saved."),
+    ("`probe --save`", 1, "You must change the settings yourself. The command prints them."),
     ("`scrub --check`", 1, "Secrets were found."),
     ("`run`", "any", "The exit code of the client."),
 )
@@ -115,7 +115,7 @@ def _kinds() -> Iterator[str]:
         "The table lists the usual statuses; an error from an upstream keeps the status that the upstream gave it. "
         "Error messages name "
         "the upstream, and contain neither its address nor any part of a key. "
-        "Every response has an `x-request-id`, which is also in the log."
+        "Every response to a valid HTTP request has an `x-request-id`, which is also in the log."
     )
 
 
@@ -152,7 +152,7 @@ def _samples() -> Iterator[str]:
         yield from ("```", "", "```text", _streamed(wire), "```")
         if SAMPLE.kind in wire.streamed_failures:
             yield ""
-            yield "With this API, the stream begins with status 200 even if it contains only the error: Codex expects that."
+            yield "With this API, the stream has status 200 even if it contains only this error: Codex expects that."
 
 
 def _streamed(wire: Wire) -> str:

@@ -3,8 +3,8 @@
     python -m bench.extract
 
 The row with new tools gives each answer other names of tools, as a file of transcripts does. The
-other rows read the same JSON bodies, cut out by hand: they know where the call is, and check neither
-its name nor its arguments.
+other rows read the same JSON bodies, cut out by hand: they know where the call is, and check
+neither its name nor its arguments.
 """
 
 from __future__ import annotations

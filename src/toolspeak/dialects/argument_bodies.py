@@ -102,9 +102,11 @@ def read_key_value(attempt: FormReader, header: Header) -> Reading[Body]:
     buffer = attempt.buffer
     if (yield from buffer.peek()) == "{":
         return (yield from read_json_arguments(attempt, header))
-    line, _ = yield from buffer.read_until_marker(marker_set(("\n",)))
+    line, end = yield from buffer.read_until_marker(marker_set(("\n",)))
     if not _KEY_VALUE.match(line):
         return NO_BODY
+    if not end and not buffer.is_complete:
+        return Body(has_calls=False, is_truncated=True)
     attempt.add_body(header, line, parse_key_value)
     return Body()
 

@@ -307,8 +307,8 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """Spans that only tools may write; if a model writes one, it is dropped."""
     trailing_tokens: tuple[str, ...] = ()
     """Tokens that are dropped at the end of a message; they are text anywhere else."""
-    allows_leading_prose: bool = False
-    """A line of prose may precede the JSON."""
+    allows_prose: bool = False
+    """A few words may precede and follow the JSON."""
     reserved_names: tuple[str, ...] = ()
     """Words that cannot be the name of a tool, because they mean something else."""
     no_call_names: tuple[str, ...] = ()

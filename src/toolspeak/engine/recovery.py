@@ -51,13 +51,16 @@ RECOVERY_STEPS: dict[OutcomeKind, tuple[Step, ...]] = {
     "invalid-call": ("correct", "constrain", "correct"),
     "unknown-tool": ("correct", "constrain", "correct"),
     "missing-call": ("constrain", "prompt", "correct", "correct"),
-    "false-refusal": ("correct", "constrain", "correct"),
+    "false-refusal": ("correct", "constrain", "prompt", "correct"),
     "truncated-call": ("continue", "correct", "correct"),
+    "near-call": ("correct", "prompt"),
     "repeated-call": ("correct", "correct"),
     "wrong-format": ("reformat",),
-    "empty": ("correct", "correct"),
+    "empty": ("correct", "prompt", "correct"),
 }
 """The steps for each outcome that is a fault, in order. Other outcomes need no recovery."""
+_IGNORES_TOOLS = frozenset[OutcomeKind]({"missing-call", "false-refusal", "near-call", "empty"})
+"""Outcomes of a native model that seems not to have seen its tools."""
 
 
 class Recovery:
@@ -73,6 +76,8 @@ class Recovery:
         self.is_reformatting = False
         self.tools_error: UpstreamError | None = None
         """The upstream's error when it rejected native tools."""
+        self.has_left_native = False
+        """The model ignored its native tools, and was then told them in the prompt."""
         self._reason = reason
         self._next_request = request
         self._prefix = ""
@@ -146,6 +151,8 @@ class Recovery:
                     self.request, tools=None, tool_choice=ToolChoice()
                 )
             case "constrain" | "prompt":
+                is_native = self.plan.mode == "native"
+                self.has_left_native |= is_native and outcome.kind in _IGNORES_TOOLS
                 mode = "constrained" if step == "constrain" else "prompt"
                 self.plan = plan_with_mode(self.profile, mode, OUTCOMES[outcome.kind])
                 self._next_request = self.request
@@ -252,6 +259,10 @@ CORRECTIONS: dict[OutcomeKind, tuple[str, str]] = {
     "truncated-call": (
         "Your call was cut off and not run.\nCall the tool again with shorter values.",
         "Your call was cut off again. Use shorter values.",
+    ),
+    "near-call": (
+        "Your call was not run: it was not in the form of a tool call.\nCall the tool again.",
+        "Your call was not in the form of a tool call. Call the tool again.",
     ),
     "repeated-call": (
         "You made this call several times, and its result has not changed. Do not "

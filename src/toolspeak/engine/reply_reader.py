@@ -11,13 +11,14 @@ emitted when it is complete, with the name of a declared tool and arguments that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Protocol
 
 from msgspec import structs
 
 from ..calls.resolution import CallResolver
-from ..dialects import Parser
+from ..dialects import Dialect, Parser
 from ..dialects.markers import AUTO
 from ..events import (
     ArgumentsDelta,
@@ -36,6 +37,7 @@ from ..types import (
     COMPLETE_STOP_REASONS,
     Failure,
     Note,
+    Rejection,
     Request,
     StopReason,
     ToolCall,
@@ -47,6 +49,7 @@ from .offered_tools import OfferedTools
 
 _MAX_SEARCHED = 2**22
 """The number of characters of a reply that are searched for calls; no model writes as many."""
+_OPENING = re.compile(r"\s*(\W*\w+)")
 _CONTENT = frozenset({TextDelta, ReasoningDelta, CallStart, ArgumentsDelta, PartAdded})
 
 
@@ -142,13 +145,49 @@ def _make_text_reader_factory(attempt: Attempt) -> Callable[[], TextReader] | No
             reasoning_open=attempt.plan.reasoning_open,
             new_id=attempt.new_id,
         )
+        reader = ConstrainedReader(parser) if attempt.plan.mode == "constrained" else parser
         if prefix:
             # A truncated call continues in the first text, if at all.
-            parser.feed(prefix)
-            prefix = ""
-        return ConstrainedReader(parser) if attempt.plan.mode == "constrained" else parser
+            reader, prefix = ContinuationReader(reader, prefix, attempt.dialect), ""
+        return reader
 
     return open_text_reader
+
+
+class ContinuationReader:
+    """Reads the rest of a truncated call, or the whole call if the model begins it again."""
+
+    def __init__(self, reader: TextReader, prefix: str, dialect: Dialect | None) -> None:
+        self._reader = reader
+        self._prefix = prefix
+        opening = _OPENING.match(prefix)
+        forms = dialect.forms if dialect else ()
+        openings = (opening[1] if opening else prefix, *(form.opener for form in forms))
+        self._openings = tuple(filter(None, openings))
+        """Beginnings of calls; a continuation does not begin so."""
+        self._start = ""
+
+    @property
+    def is_in_call(self) -> bool:
+        return self._reader.is_in_call
+
+    def feed(self, text: str) -> Iterable[Event]:
+        if not self._prefix:
+            return self._reader.feed(text)
+        self._start += text
+        start = self._start.lstrip()
+        is_undecided = any(one.startswith(start) and one != start for one in self._openings)
+        return () if is_undecided else self._begin()
+
+    def finish(self, *, is_complete: bool) -> Iterable[Event]:
+        events = self._begin() if self._prefix else ()
+        return [*events, *self._reader.finish(is_complete=is_complete)]
+
+    def _begin(self) -> Iterable[Event]:
+        is_new = self._start.lstrip().startswith(self._openings)
+        text = self._start if is_new else self._prefix + self._start
+        self._prefix = ""
+        return self._reader.feed(text)
 
 
 class CallExtractor:
@@ -221,7 +260,9 @@ class CallExtractor:
 
     def _handle_start(self, event: CallStart) -> Iterable[Event]:
         self._start, self._arguments = event, []
-        return self._flush_text() if self._text_reader else ()
+        flushed = self._flush_text() if self._text_reader else ()
+        # The model does make a call: the text before it only mentions it.
+        return [event for event in flushed if not _is_near_call(event)]
 
     def _handle_arguments(self, event: ArgumentsDelta) -> Iterable[Event]:
         self._arguments.append(event.json)
@@ -344,6 +385,14 @@ class CallExtractor:
         Failure: _handle_failure,
     }
     """Events of other types pass unchanged."""
+
+
+def _is_near_call(event: Event) -> bool:
+    match event:
+        case CallRejected(rejection=Rejection(code="near-call")) | Note(code="near-call"):
+            return True
+        case _:
+            return False
 
 
 def _history_ids(request: Request) -> set[str]:

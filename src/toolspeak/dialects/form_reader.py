@@ -217,7 +217,7 @@ class FormReader:
     def _with_problems(self, draft: CallDraft) -> CallDraft:
         """Return the draft, with a problem if the form rules it out."""
         if draft.is_bare and not self.form.opener:
-            problem = "an object with a name but no arguments, and no marker, is not a call"
+            problem = "the object has a name but no arguments, so it is not a call"
             draft = structs.replace(draft, problem=problem)
         if self.form.body == "line" and self._is_blank(draft):
             draft = structs.replace(draft, problem="the parameter has no value")
@@ -240,7 +240,7 @@ class FormReader:
             problem = f"the dialect {self.form.dialect.name} is not expected here"
             checked = reject_draft("unexpected-dialect", problem, checked.name, raw=source)
         if self.is_example:
-            problem = "the text before it announces an example"
+            problem = "the text before the call announces an example"
             checked = reject_draft("example", problem, checked.name, raw=source)
         return checked
 

@@ -221,7 +221,7 @@ COMMON_REASONING_TAGS = (
 EXAMPLE_REQUEST = "User: Please use "
 EXAMPLE_ANSWER = "Assistant: Done."
 ONE_CALL_INTRODUCTION = (
-    "To call a tool, write it in exactly this form, with its name and your arguments:"
+    "To call a tool, write the call in exactly this form, with the tool's name and your arguments:"
 )
 SEVERAL_CALLS_INTRODUCTION = "To make several calls at once, write them like this:"
 RESULT_INSTRUCTION = "After a call, you receive its result."

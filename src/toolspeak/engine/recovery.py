@@ -252,8 +252,8 @@ CORRECTIONS: dict[OutcomeKind, tuple[str, str]] = {
         "Do not answer in text. Call one of these tools: {tools}.",
     ),
     "false-refusal": (
-        "You have tools for this task. You do not need access of your own: the tools do the work."
-        "\nCall one of these tools now: {tools}.",
+        "You have tools for this task. They do the work for you.\n"
+        "Call one of these tools now: {tools}.",
         "Call one of these tools: {tools}.",
     ),
     "truncated-call": (
@@ -278,7 +278,7 @@ CORRECTIONS: dict[OutcomeKind, tuple[str, str]] = {
 CONTINUE = "Continue exactly where you stopped. Do not repeat or explain anything."
 _NO_PROSE = "Do not explain anything."
 _CALL_ONLY = "Write only the call."
-_CALL_FORM = "Write only the call, in this form, with your own values:\n{form}"
+_CALL_FORM = "Write only the call, in this form, with the tool's name and your values:\n{form}"
 _ANSWERABLE_OUTCOMES = frozenset[OutcomeKind]({"repeated-call", "empty"})
 """Outcomes after which the model may also answer in text."""
 _MAX_PROBLEMS = 5

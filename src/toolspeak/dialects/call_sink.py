@@ -206,6 +206,7 @@ class CallSink:
         self.last_dialect: Dialect | None = None
         """The dialect of the last call."""
         self._streamed: StreamedCall | None = None
+        self._has_rejected_truncated = False
 
     def forget_calls(self, keep: int = 0) -> None:
         """Forget all calls but the first `keep`."""
@@ -252,7 +253,11 @@ class CallSink:
         self._writer.emit(*self._resolver.reject(rejection).notes)
 
     def reject_truncated(self, text: str) -> None:
-        """Write that the reply ends inside a call. JSON that names no tool may be anything."""
+        """Write, once, that the reply ends inside a call. JSON that names no tool may be
+        anything."""
+        if self._has_rejected_truncated:
+            return
+        self._has_rejected_truncated = True
         problem = "the call is cut off; it was not accepted"
         tools = self._resolver.tools
         name = tools.find_named(text)

@@ -128,6 +128,9 @@ class FormReader:
         """The end of a code fence around the body that is not part of the form."""
         self.rejections = 0
         """Rejected drafts since the last call: their text is still to be written."""
+        self.rejected_texts: list[str] = []
+        """The texts of all rejected drafts."""
+        self._has_accepted = False
 
     def run(self, reader: Reading[Body]) -> Reading[Body]:
         """Run a body reader.
@@ -190,8 +193,9 @@ class FormReader:
         else:
             self.add_call(CallDraft(header.name, arguments, header.id, repairs=repairs))
 
-    def add_call(self, draft: CallDraft, start: int = 0) -> None:
-        """Make a call, or reject it. Its text begins `start` characters after the buffer's hold."""
+    def add_call(self, draft: CallDraft, start: int = 0, text: str = "") -> None:
+        """Make a call, or reject it. Its text begins `start` characters after the buffer's hold;
+        `text` is given if several calls have that text in common."""
         if self.buffer.is_held_too_long():
             raise HeldTooLong
         draft = self._with_problems(draft)
@@ -210,7 +214,7 @@ class FormReader:
             message = f"{draft.name} means that the model makes no call"
             self.writer.add_note("no-call", message, self._commit(start))
         elif rejection is not None:
-            self._reject(rejection, checked.name)
+            self._reject(rejection, checked.name, text or self.buffer.held_text()[start:])
         else:
             self._accept(checked, draft.id, start)
 
@@ -258,6 +262,7 @@ class FormReader:
             return
         self.sink.last_dialect = self.form.dialect
         self._can_step_back = False
+        self._has_accepted = True
         self.sink.accept(checked, self.form.dialect, wanted_id, raw)
 
     def _commit(self, start: int) -> str:
@@ -277,15 +282,17 @@ class FormReader:
         writer.mark_call_boundary()
         return raw
 
-    def _reject(self, rejection: Rejection, name: str) -> None:
+    def _reject(self, rejection: Rejection, name: str, text: str) -> None:
         is_unknown = rejection.code == "unknown-tool"
-        if self.in_prose and (is_unknown or not self.tools.resolve_name(name)):
+        is_prose = self.in_prose and not self._has_accepted
+        if is_prose and (is_unknown or not self.tools.resolve_name(name)):
             self.sink.retract_streamed_call()
             raise UndeclaredCall(self.buffer.held_length() if is_unknown and name else 0)
         if self._can_step_back and not self.is_example:
             self.sink.retract_streamed_call()
             raise FormRejected
         self.rejections += 1
+        self.rejected_texts.append(text)
         self.sink.reject(rejection)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from .._util import format_json
 from ..calls import json_values
 from ..calls.drafts import ARGUMENT_KEYS, CallDraft, read_drafts
 from ..calls.json_values import STRICT_DECODER, is_nested_deeper
@@ -161,7 +162,9 @@ def _add_calls(attempt: FormReader, result: JsonResult, start: int) -> bool:
         repairs = (*result.repairs, *draft.repairs)
         repairs = (*repairs, "extra-keys") if draft.ignored_keys else repairs
         draft = structs.replace(draft, repairs=repairs)
-        attempt.add_call(draft, start)
+        is_alone = len(drafts) == 1
+        text = "" if is_alone else format_json({"name": draft.name, "arguments": draft.arguments})
+        attempt.add_call(draft, start, text)
     return bool(drafts)
 
 

@@ -284,7 +284,6 @@ class ReplyMachine:
             final_calls,
             keeps_calls=options.trust == "lenient",
         )
-        self._has_noted_truncation = False
         self._unread_markers: dict[str, None] = {}
         """Markers of calls that no call followed."""
         self._end_of_tokens_in_text = 0
@@ -610,8 +609,7 @@ class ReplyMachine:
         )
         is_begun = not buffer.is_complete or self._is_unmistakable(literal)
         is_call = names_tool or (is_begun and len(literal) > 1)
-        if is_call and not self._has_noted_truncation:
-            self._has_noted_truncation = True
+        if is_call:
             self._sink.reject_truncated(rest)
 
     def _note_unread_marker(self, literal: str) -> None:

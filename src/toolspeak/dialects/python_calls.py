@@ -31,9 +31,11 @@ from .form_reader import (
     seek_closer,
 )
 from .template import NotRenderable
-from .text_buffer import COMPLETE, NEED_MORE, BracketScanner, Reading
+from .text_buffer import COMPLETE, NEED_MORE, BracketScanner, Reading, TextBuffer
 
 FUNCTION_NAME = re.compile(r"[A-Za-z_](?:[\w.\-]|\\_)*")
+_MAX_LIST_DEPTH = 2
+"""Some models put each call into a list of its own."""
 _NAME = re.compile(r"[\w.\-\\]*+")
 _CALL_START = re.compile(r"[A-Za-z_\"']")
 _PYTHON = frozenset({"python-literal", "single-quotes", "comment"})
@@ -57,26 +59,67 @@ _KEY = re.compile(r"[A-Za-z_]\w*")
 
 
 def read_python_calls(attempt: FormReader, _: Header) -> Reading[Body]:
-    """Read calls in Python's syntax: one, a list, or one after the other."""
+    """Read calls in Python's syntax, one after the other, also in lists."""
     buffer = attempt.buffer
     yield from read_fence(attempt)
-    in_list = yield from buffer.read_literal("[")
-    is_bare = not in_list and not attempt.form.opener
-    found = False
-    while _CALL_START.match((yield from buffer.peek_past_separator())):
-        mark = buffer.held_length()
-        if in_list and found and not buffer.is_comma_next():
-            attempt.add_repair("missing-comma")
-        last = yield from _read_call(attempt, is_bare=is_bare)
-        if not last.has_calls:
-            buffer.seek(mark)
-            return Body(found, has_unclosed_list=in_list, is_truncated=last.is_truncated)
-        found = True
-    is_closed = not in_list
-    if in_list and (yield from buffer.peek_past_separator("]")) == "]":
-        yield from buffer.read_literal("]")
-        is_closed = True
-    return Body(found, in_list=in_list and found, has_unclosed_list=not is_closed)
+    depth, read_to, read_depth = 0, buffer.held_length(), 0
+    found = in_list = follows_call = False
+    is_truncated: bool | None = None
+    while True:
+        first = yield from buffer.peek_past_separator()
+        if first == "[" and depth < _MAX_LIST_DEPTH:
+            yield from _read_sign(buffer, "[")
+            depth, in_list, follows_call = depth + 1, True, False
+            continue
+        if first == "]" and depth:
+            yield from _read_sign(buffer, "]")
+            depth, follows_call = depth - 1, False
+        elif first == "+" and found:
+            yield from _read_sign(buffer, "+")
+            continue
+        elif _CALL_START.match(first) or (first == "(" and depth):
+            if depth and follows_call and not buffer.is_comma_next():
+                attempt.add_repair("missing-comma")
+            is_bare = not depth and not attempt.form.opener
+            read = _read_tuple(attempt) if first == "(" else _read_call(attempt, is_bare=is_bare)
+            last = yield from read
+            is_truncated = last.is_truncated
+            if not last.has_calls:
+                break
+            found = follows_call = True
+        else:
+            break
+        read_to, read_depth = buffer.held_length(), depth
+    buffer.seek(read_to)
+    is_open = read_depth > 0 or (depth > 0 and bool(is_truncated))
+    return Body(
+        found, in_list=in_list and found, has_unclosed_list=is_open, is_truncated=is_truncated
+    )
+
+
+def _read_sign(buffer: TextBuffer, sign: str) -> Reading[None]:
+    """Read a sign that comes next, after a separator."""
+    yield from buffer.peek_past_separator(sign)
+    buffer.position += 1
+
+
+def _read_tuple(attempt: FormReader) -> Reading[Body]:
+    """Read a call as a name and its arguments: `("get_weather", {"city": "Oslo"})`."""
+    buffer = attempt.buffer
+    yield from buffer.peek_past_separator("(")
+    start = buffer.held_length()
+    if (yield from buffer.scan(BracketScanner())) != COMPLETE:
+        return NO_BODY
+    try:
+        value = LenientJsonReader(buffer.held_text(), start, python=True).read_value()
+    except LenientJsonError:
+        return NO_BODY
+    match value:
+        case [str(name), dict(arguments)]:
+            attempt.add_call(CallDraft(name, arguments), start)
+            return Body()
+        case _:
+            return NO_BODY
 
 
 def _read_call(attempt: FormReader, *, is_bare: bool) -> Reading[Body]:
@@ -128,9 +171,8 @@ def _may_call(attempt: FormReader, name: str, *, is_bare: bool) -> bool:
         return False
     if is_bare and attempt.tools.declared is None:
         return False
-    # In prose, calls to unknown tools are read too, so that nothing inside them is a call.
-    may_be_unknown = attempt.in_prose and not is_bare
-    return may_be_unknown or _is_known(attempt, name, is_bare=is_bare)
+    # In a list, calls to unknown tools are read too, so that nothing inside them is a call.
+    return not is_bare or _is_known(attempt, name, is_bare=is_bare)
 
 
 def _seek_last_bracket(attempt: FormReader, start: int) -> Reading[bool]:

@@ -387,8 +387,22 @@ class BareMessageReader:
         self._table = state.table
         self._is_truncated = False
         """The text ended inside a body of the current trial."""
+        self._may_reject = False
+        """The message may also hold drafts that are rejected, if it has a call."""
+        self._rejected_texts: list[str] = []
+        """The text of the drafts that the current trial has rejected."""
+        self._has_rejections = False
 
     def read(self) -> Reading[BareMessageResult]:
+        """Read the rest of the message; first as nothing but calls that are accepted."""
+        self._may_reject = self._has_rejections = False
+        result = yield from self._read_forms()
+        if result == "text" and self._has_rejections:
+            self._may_reject = True
+            result = yield from self._read_forms()
+        return result
+
+    def _read_forms(self) -> Reading[BareMessageResult]:
         """Try every form that may be the whole message, and a code fence around any other."""
         first = yield from self._buffer.peek()
         resolver = self._state.resolver
@@ -415,6 +429,7 @@ class BareMessageReader:
         state, buffer = self._state, self._buffer
         trial = state.writer.trial = TentativeEvents()
         self._is_truncated = is_too_long = False
+        self._rejected_texts = []
         buffer.hold()
         try:
             found = yield from steps
@@ -424,6 +439,7 @@ class BareMessageReader:
         if found and trial.has_calls():
             buffer.release()
             state.writer.end_trial(counts=True)
+            state.writer.write_text("\n".join(self._rejected_texts))
             return "calls"
         state.writer.end_trial(counts=False)
         is_truncated = self._is_truncated and not is_too_long and not buffer.is_held_too_long()
@@ -438,15 +454,24 @@ class BareMessageReader:
         attempt = FormReader(self._state, form, is_truncated=self._is_truncated)
         body = yield from attempt.run(read_form(attempt))
         self._is_truncated = attempt.is_truncated
-        return body if body.has_calls and not attempt.rejections else None
+        self._rejected_texts += attempt.rejected_texts
+        self._has_rejections |= bool(attempt.rejected_texts)
+        is_usable = self._may_reject or not attempt.rejected_texts
+        return body if body.has_calls and is_usable else None
 
     def _read_form(self, form: CallForm) -> Reading[bool]:
-        """Read one form and its closers; return False if other text follows."""
-        body = yield from self._read_calls(form)
-        if body is None:
-            return False
-        wanted = "" if body.is_closed else form.closer or "".join(body.fence)
-        return (yield from self._read_end(body, (*body.fence, *form.all_closers), wanted))
+        """Read one form and its closers, again and again; return False if other text follows."""
+        while body := (yield from self._read_calls(form)):
+            wanted = "" if body.is_closed else form.closer or "".join(body.fence)
+            if (yield from self._read_end(body, (*body.fence, *form.all_closers), wanted)):
+                return True
+            follows = yield from self._buffer.peek_past_separator()
+            if body.has_unclosed_list or not follows or follows not in (form.opener[:1] or "[{"):
+                return False
+            yield from self._buffer.peek_past_separator(follows)
+            if form.opener and not (yield from self._buffer.is_next(form.opener)):
+                return False
+        return False
 
     def _read_fenced_forms(self) -> Reading[bool]:
         """Read a code fence in any language around calls that have markers."""
@@ -486,14 +511,16 @@ class BareMessageReader:
 
     def _read_closers(self, closers: tuple[str, ...], wanted: str) -> Reading[bool]:
         """Read any of the closers; return whether the wanted one was among them."""
-        buffer, markers = self._buffer, marker_set(closers)
+        buffer, left = self._buffer, dict.fromkeys(closers)
         found = not wanted
         while True:
             yield from buffer.limit(buffer.read_space())
-            match = yield from buffer.match_marker(markers)
+            match = yield from buffer.match_marker(marker_set(tuple(left)))
             if match is None:
                 return found
             buffer.position = match.end()
+            if match[0].startswith("`"):
+                del left[match[0]]  # The next one opens another fence.
             found = found or match[0] == wanted
             is_expected = self._table.scope.has_control_token(match[0])
             if match[0] in self._table.control_tokens and not is_expected:

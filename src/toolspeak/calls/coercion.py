@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -25,6 +25,7 @@ from .lenient_json import LenientJsonError
 from .schema import (
     SchemaValidator,
     allowed_types,
+    get_properties,
     get_validator,
     json_type,
     parse_text_value,
@@ -37,6 +38,7 @@ _MAX_REPORTED = 50
 _MAX_CANDIDATES = 64
 _MAX_NESTED_ATTEMPTS = 200
 """If schemas refer to each other, there are endlessly many ways to coerce nested values."""
+_PUNCTUATION = re.compile(r"[\W_]+")
 _PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LIST = re.compile(r"\[(?:.*\]\Z|\s*[\"'{\[])", re.DOTALL)
@@ -94,13 +96,51 @@ def _coerce_arguments(
     try:
         if validator.is_valid(arguments):
             return Coercion(arguments, is_schema_valid=validator.is_schema_valid)
+        arguments, renamed = _correct_keys(arguments, validator.schema)
         budget = iter(range(_MAX_NESTED_ATTEMPTS))
         value, changes = _coerce_members(arguments, validator, _Source(source), budget)
         violations = _find_violations(validator, value)
     except UnicodeEncodeError:
-        value, changes = arguments, ()
+        value, changes, renamed = arguments, (), ()
         violations = _find_violations(validator, _replace_surrogates(arguments))
-    return Coercion(value, changes, violations, validator.is_schema_valid)
+    return Coercion(value, (*renamed, *changes), violations, validator.is_schema_valid)
+
+
+def _correct_keys(
+    arguments: dict[str, Any], schema: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[CoercedValue, ...]]:
+    """Return the arguments by the declared names of the parameters, and what was changed.
+
+    A key may differ from the declared one in case and punctuation, or hold all arguments.
+    """
+    declared = get_properties(schema)
+    match list(arguments.items()):
+        case [(key, dict(inner))] if (
+            inner and key not in declared and inner.keys() <= declared.keys()
+        ):
+            message = f"the arguments were inside {key!r}, which is not a parameter"
+            return inner, (CoercedValue(format_path([key]), message),)
+        case _:
+            pass
+    corrected: dict[str, Any] = {}
+    changes: list[CoercedValue] = []
+    for key, value in arguments.items():
+        name = key if key in declared else _find_parameter(key, declared, arguments)
+        if name != key:
+            changes.append(CoercedValue(format_path([name]), f"{key!r} was read as {name!r}"))
+        corrected[name] = value
+    return (corrected, tuple(changes)) if changes else (arguments, ())
+
+
+def _find_parameter(key: str, declared: Iterable[str], taken: Iterable[str]) -> str:
+    """Return the only free parameter that differs in case and punctuation, or the key itself."""
+    plain = _fold_name(key)
+    names = [name for name in declared if name not in taken and _fold_name(name) == plain]
+    return names[0] if len(names) == 1 and plain else key
+
+
+def _fold_name(name: str) -> str:
+    return _PUNCTUATION.sub("", name).casefold()
 
 
 def _replace_surrogates(value: Any) -> Any:
@@ -322,10 +362,13 @@ def _convert_text(
 
 
 def _match_enum(value: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the one allowed value that differs only in case, white space or type."""
+    """Yield the one allowed value that differs only in case, type or punctuation."""
     allowed = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
     folded = _fold(value)
     matching = [one for one in allowed if _fold(one) == folded] if folded else []
+    if not matching and isinstance(value, str) and (plain := _fold_name(value)):
+        texts = (one for one in allowed if isinstance(one, str))
+        matching = [one for one in texts if _fold_name(one) == plain]
     if len(matching) == 1:
         yield matching[0]
 

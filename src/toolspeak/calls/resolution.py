@@ -85,7 +85,7 @@ class CallResolver:
         self.types_only = types_only
         """Tools only give the types of arguments; calls to other tools are accepted too."""
         self.ids = CallIds(new_id)
-        self._trust: Trust = trust
+        self.trust: Trust = trust
         self._is_echo = is_echo
         self._similar_names: dict[str, list[str]] = {}
         """The declared names that are similar to unknown ones."""
@@ -217,7 +217,7 @@ class CallResolver:
     ) -> CheckedDraft | None:
         """Reject a valid call that is only an example or an echo; None if it is neither."""
         name, arguments = checked.name, checked.arguments
-        may_be_example = self._trust != "lenient"
+        may_be_example = self.trust != "lenient"
         if may_be_example and (path := find_placeholder(arguments, self.tools.get_schema(name))):
             problem = f"the value of {path!r} is a placeholder: the call is an example"
             return reject_draft("placeholder", problem, name, f"$.{path}", source)

@@ -113,6 +113,8 @@ class FormReader:
         self.tools = state.resolver.tools
         self.accepts_any = state.resolver.accepts_any(declared_only=in_prose)
         """Tools that are not declared may be called too."""
+        self.accepts_words = state.resolver.trust == "lenient"
+        """Words without quotes may be strings."""
         self.in_prose = in_prose
         """The form has no marker and is within prose: only declared tools count."""
         self.is_example = is_example

@@ -26,6 +26,7 @@ from .template import (
     CODE_SLOTS,
     COMMON_REASONING_TAGS,
     JSON_SLOTS,
+    NEXT_REPLY_OPENERS,
     OTHER_TURN_OPENERS,
     RESULT_OPENERS,
     CallForm,
@@ -238,10 +239,8 @@ class Marker(Struct, frozen=True, eq=False):
     closes_reasoning: bool = False
     """It ends reasoning that nothing in the text has opened."""
     turn: OneOf["", "answer", "other", "result"] = ""
-    """It begins the final answer, another role's turn, or a result: no calls after it.
-
-    A result counts only after a call of the same reply.
-    """
+    """It begins the final answer, another role's turn, or what can only follow a call, such as a
+    result: no calls after it. The last counts only after a call of the same reply."""
     closes_call: bool = False
     """It ends a call, or a value in one."""
     is_control_token: bool = False
@@ -472,7 +471,7 @@ def _build_markers(scope: Scope, forms: dict[str, list[CallForm]]) -> dict[str, 
     _add_messages_to_user(scope, markers)
     for literal in OTHER_TURN_OPENERS:
         _add_turn_opener(markers, literal, "other")
-    for literal in RESULT_OPENERS:
+    for literal in (*RESULT_OPENERS, *NEXT_REPLY_OPENERS):
         _add_turn_opener(markers, literal, "result")
     for literal, marker in markers.items():
         shorter = [other for other in markers if literal.startswith(other)]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from ..calls.drafts import ARGUMENT_KEYS, NAME_KEYS
 from ..calls.json_values import STRICT_DECODER
 from ..calls.resolution import MAX_QUOTE, CallKey, call_key
-from ..calls.tools import Toolset
+from ..calls.tools import Toolset, spelling_variants
 from ..events import CallEnd, CallRejected, Event
 from ..types import Rejection, ToolCall
 
@@ -70,7 +70,8 @@ class ReplyTail:
 
 def may_hold_near_call(text: str, tools: Toolset) -> bool:
     """Return True if a text names a declared tool at all."""
-    return any(_has_word(text, name) for name in tools.names)
+    spellings = (one for name in tools.names for one in (name, *spelling_variants(name)))
+    return any(_has_word(text, spelling) for spelling in spellings)
 
 
 def _has_word(text: str, word: str) -> bool:

@@ -561,6 +561,8 @@ class ReplyMachine:
             is_expected = (yield from self.buffer.peek()) in ("", "\n", "<", "[")
         if not is_expected:
             self.writer.note_control_token(literal, literal)
+        # A message that is nothing but calls may begin here.
+        yield from self._read_bare_message()
         return True
 
     def _drop_trailing_tokens(self, literal: str) -> Reading[bool]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -20,7 +21,7 @@ from ..calls.lenient_json import (
     is_string_concatenation,
     unescape,
 )
-from ..calls.schema import allowed_types, get_properties, get_required, json_type
+from ..calls.schema import allowed_types, get_properties, get_required, json_type, resolve_ref
 from .form_reader import (
     MAX_NAME_LENGTH,
     NO_BODY,
@@ -44,6 +45,8 @@ _MARKDOWN = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\\+_""", re.S)
 """An escaped underscore; and strings, which are left as they are."""
 _ESCAPED_NAME = re.compile(r"\A[\w.\-]*\\+_|[(,]\s*\w*\\+_[\w\\]*\s*=")
 """A name that was escaped for Markdown: then the whole call was."""
+_BARE_WORD = re.compile(r"\s*([A-Za-z_][\w.\-]*)(?=\s*[,)])")
+_LITERALS = frozenset({"True", "False", "None", "true", "false", "null"})
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
 _CUT_KEYWORD = re.compile(r"\s*(?:[A-Za-z_]\w*\s*)?")
 _NEXT_KEYWORD = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=\s*(?=[\"'])")
@@ -135,6 +138,7 @@ def _read_call(attempt: FormReader, *, is_bare: bool) -> Reading[Body]:
         return call if is_closed else structs.replace(call, has_calls=False)
     quote = first if first in "\"'" and not is_bare else ""
     buffer.position += len(quote)
+    is_quoted = bool(quote)
     if quote:
         attempt.add_repair("quoted")
     start = buffer.held_length()
@@ -156,7 +160,9 @@ def _read_call(attempt: FormReader, *, is_bare: bool) -> Reading[Body]:
     text = name + buffer.held_text()[name_end:]
     if quote:
         yield from buffer.read_literal(quote)
-    draft = parse_python_call(text, attempt.tools.get_schema(name))
+    # Inside quotes, models leave out those of the values.
+    allow_words = is_quoted and attempt.accepts_words
+    draft = parse_python_call(text, attempt.tools.get_schema(name), allow_words=allow_words)
     attempt.add_call(draft, start)
     return Body()
 
@@ -191,10 +197,13 @@ def _seek_last_bracket(attempt: FormReader, start: int) -> Reading[bool]:
     return False
 
 
-def parse_python_call(text: str, schema: Mapping[str, Any]) -> CallDraft:
+def parse_python_call(
+    text: str, schema: Mapping[str, Any], *, allow_words: bool = False
+) -> CallDraft:
     """Parse one call, from its name to its closing bracket.
 
-    Positional arguments get the names that the schema declares in their place.
+    Positional arguments get the names that the schema declares in their place. A word without
+    quotes is a string if the schema lists it; with `allow_words`, wherever a string may be.
     """
     plain = _MARKDOWN.sub(_unescape_underscore, text) if _ESCAPED_NAME.search(text) else text
     is_escaped, text = text != plain, plain
@@ -202,7 +211,8 @@ def parse_python_call(text: str, schema: Mapping[str, Any]) -> CallDraft:
     reader = LenientJsonReader(text, len(name) + 1, python=True)
     name = name.strip()
     try:
-        given, arguments = _read_call_arguments(reader)
+        is_string = partial(_is_string, schema, allow_words=allow_words)
+        given, arguments = _read_call_arguments(reader, is_string)
     except LenientJsonError as error:
         return _parse_loosely_quoted_call(text, name) or CallDraft(
             name, problem=f"the arguments cannot be read: {error}"
@@ -266,7 +276,23 @@ def is_unfinished_call(text: str) -> bool:
     return False
 
 
-def _read_call_arguments(reader: LenientJsonReader) -> tuple[list[Any], dict[str, Any]]:
+def _is_string(schema: Mapping[str, Any], key: str, word: str, *, allow_words: bool) -> bool:
+    """Return True if a word without quotes is the string that a parameter requires."""
+    part = resolve_ref(get_properties(schema).get(key), schema)
+    if word in _LITERALS:
+        return False
+    return word in part.get("enum", ()) or (
+        allow_words and allowed_types(part, schema) == {"string"} and "enum" not in part
+    )
+
+
+def _never(key: str, word: str) -> bool:
+    return False
+
+
+def _read_call_arguments(
+    reader: LenientJsonReader, is_string: Callable[[str, str], bool] = _never
+) -> tuple[list[Any], dict[str, Any]]:
     """Read the positional arguments and the keyword arguments."""
     given: list[Any] = []
     arguments: dict[str, Any] = {}
@@ -274,7 +300,12 @@ def _read_call_arguments(reader: LenientJsonReader) -> tuple[list[Any], dict[str
         keyword = _KEYWORD.match(reader.text, reader.position)
         if keyword:
             reader.position = keyword.end()
-            value = reader.read_value()
+            word = _BARE_WORD.match(reader.text, reader.position)
+            if word and is_string(keyword[1], word[1]):
+                reader.position, value = word.end(), word[1]
+                reader.add_repair("unquoted-value")
+            else:
+                value = reader.read_value()
             if keyword[1] in arguments and arguments[keyword[1]] != value:
                 raise LenientJsonError(
                     f"the argument {keyword[1]!r} is given twice", reader.position

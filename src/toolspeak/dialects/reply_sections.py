@@ -31,6 +31,7 @@ from .marker_context import MarkerContext
 from .markers import MarkerSet, marker_set
 from .template import (
     JSON_SLOTS,
+    MESSAGE_ENDS,
     OTHER_TURN_OPENERS,
     CallForm,
     Dialect,
@@ -392,6 +393,8 @@ class BareMessageReader:
         self._rejected_texts: list[str] = []
         """The text of the drafts that the current trial has rejected."""
         self._has_rejections = False
+        self._is_message_over = False
+        """The last token that was read ends the message."""
 
     def read(self) -> Reading[BareMessageResult]:
         """Read the rest of the message; first as nothing but calls that are accepted."""
@@ -510,7 +513,8 @@ class BareMessageReader:
         return None, ()
 
     def _read_closers(self, closers: tuple[str, ...], wanted: str) -> Reading[bool]:
-        """Read any of the closers; return whether the wanted one was among them."""
+        """Read any of the closers, up to the end of the message; return whether the wanted one was
+        among them."""
         buffer, left = self._buffer, dict.fromkeys(closers)
         found = not wanted
         while True:
@@ -519,6 +523,7 @@ class BareMessageReader:
             if match is None:
                 return found
             buffer.position = match.end()
+            self._is_message_over = match[0].startswith(MESSAGE_ENDS)
             if match[0].startswith("`"):
                 del left[match[0]]  # The next one opens another fence.
             found = found or match[0] == wanted
@@ -551,6 +556,10 @@ class BareMessageReader:
         is_closed = yield from self._read_closers(closers, wanted)
         if (yield from self._read_stray_end(body)):
             is_closed = (yield from self._read_closers(closers, wanted)) or is_closed
+        if (yield from buffer.match_marker(marker_set(OTHER_TURN_OPENERS))):
+            return is_closed
+        if self._is_message_over and is_closed:
+            return True
         if not buffer.is_final:
             return False
         if (body.has_unclosed_list or not is_closed) and not self._is_truncated:

@@ -190,8 +190,20 @@ OTHER_TURN_OPENERS = (
     "<｜tool▁outputs▁begin｜>",
     "[INST]",
     "[TOOL_RESULTS]",
+    *(f"### {title}:" for title in ("Instruction", "Input", "Human", "User", "System")),
 )
 """Literals that begin another role's turn: a model that writes one makes up what follows."""
+NEXT_REPLY_OPENERS = ("<|im_start|>assistant", "<|start_header_id|>assistant")
+"""Literals that begin another reply: after a call, the model repeats itself or makes up the end."""
+MESSAGE_ENDS = (
+    *CHATML_TOKENS,
+    *END_OF_TURN_TOKENS,
+    "<|start_header_id|>",
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+)
+"""Tokens that end a message, or begin the next one."""
 RESULT_OPENERS = (
     "<tool_response>",
     "<tool_responses>",

@@ -75,6 +75,11 @@ class EventWriter:
     def begins_line(self) -> bool:
         return self.last_character in ("", "\n")
 
+    @property
+    def begins_section(self) -> bool:
+        """Only white space was written since the reply began, or since a call or reasoning."""
+        return self._edge_space is not None
+
     def take_events(self) -> list[Event]:
         """Return the events since the last time."""
         self._flush_text()

@@ -476,16 +476,17 @@ class ReplyMachine:
     def _reclassify(self, literal: str, marker: Marker) -> Reading[bool]:
         """Read a closing tag that nothing opened: everything before it was reasoning."""
         context, begins_section = self._context, self.writer.begins_section
-        if self.writer.has_reasoning or (yield from context.is_code(marker)):
+        is_text = self._options.reasoning_open is False
+        if self.writer.has_reasoning or (is_text and self._has_noted_closer):
+            return False
+        if (yield from context.is_code(marker)):
             return False
         if not (yield from context.ends_reasoning(literal, marker, begins_section=begins_section)):
             return False
-        is_text = self._options.reasoning_open is False
-        if not self._has_noted_closer:
-            self._has_noted_closer = True
-            result = "is text: the prompt opened none" if is_text else "became reasoning"
-            message = f"{literal} ends reasoning that nothing opened; the text before it {result}"
-            self.writer.add_note("unopened-reasoning", message, literal)
+        result = "is text: the prompt opened none" if is_text else "became reasoning"
+        message = f"{literal} ends reasoning that nothing opened; the text before it {result}"
+        self.writer.add_note("unopened-reasoning", message, literal)
+        self._has_noted_closer = True
         if is_text:
             return False
         self.buffer.position += len(literal)

@@ -134,6 +134,10 @@ class ReasoningReader:
                 goes_on = yield from self._read_call(marker, ends, is_framed=bool(dialect))
             if not goes_on:
                 break
+        else:
+            if self._writer.has_text and buffer.is_complete and not dialect:
+                message = "the reasoning after the text is not closed; it goes on to the end"
+                self._writer.add_note("unclosed-reasoning", message)
         self._writer.end_reasoning()
 
     def _read_header(self, dialect: Dialect, marker: str) -> Reading[bool]:

@@ -483,8 +483,9 @@ class ReplyMachine:
             return False
         if not (yield from context.ends_reasoning(literal, marker, begins_section=begins_section)):
             return False
-        result = "is text: the prompt opened none" if is_text else "became reasoning"
-        message = f"{literal} ends reasoning that nothing opened; the text before it {result}"
+        result = "this is text: the prompt is not known to open any"
+        result = result if is_text else "the text before it became reasoning"
+        message = f"{literal} ends reasoning that nothing opened; {result}"
         self.writer.add_note("unopened-reasoning", message, literal)
         self._has_noted_closer = True
         if is_text:

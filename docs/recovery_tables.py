@@ -34,6 +34,7 @@ EXAMPLES: dict[OutcomeKind, str] = {
     "missing-call": "Sure, I will look that up.",
     "false-refusal": "I'm sorry, but I don't have access to real-time weather data.",
     "truncated-call": CALL[:48],
+    "near-call": f"Let me check. {CALL[11:-12]}",
     "repeated-call": CALL,
     "wrong-format": "It is 12 °C.",
     "empty": "",
@@ -56,7 +57,7 @@ TOOL = Tool(
 
 
 def tables() -> dict[str, str]:
-    """What stands between the marks of the page, by their names."""
+    """Return the tables of the page by the names of their places."""
     return {
         "outcomes": _outcomes(),
         "steps": _steps(),
@@ -66,7 +67,7 @@ def tables() -> dict[str, str]:
 
 
 def outcome_for(kind: OutcomeKind) -> tuple[Outcome, Attempt]:
-    """What the example comes to."""
+    """Return the outcome of the example reply, and the attempt that it replies to."""
     call = ToolCall(id="c", name=TOOL.name, arguments={"city": "Oslo"})
     result = ToolResult(call_id="c", name=TOOL.name, content="rain")
     turns = (Message("assistant", (call,)), Message("tool", (result,)))

@@ -67,6 +67,7 @@ BY_SCHEMA = "2.8: the schema decides what a value may be"
 NEVER_EMPTY = "2.2: bad arguments never become {} or a marker for bad JSON"
 ANNOUNCED = "6.4: an answer is not retried, and an announcement is an answer"
 NO_TOOL = "2.1: a block that names no tool is text"
+NEAR_CALL = "2.13a: a call that is not accepted is not an answer either"
 AFTERWARDS = "2.13: text after a call does not withdraw it"
 HELD = "6.9: text is held back while it may still become a call"
 OVERRULED = {
@@ -77,6 +78,7 @@ OVERRULED = {
     "zc-new-parse_issue_9": NO_TOOL,
     "zc-new-parse_issue_11": NO_TOOL,
     "zc-new-envelope_3": NO_TOOL,
+    "zc-new-envelope_11": NEAR_CALL,
     "zc-new-incomplete_4": HELD,
     "zc-new-incomplete_5": HELD,
     "zc-new-alias_google_workspace.search_gmail_messages": NO_NAMESPACE,

@@ -15,6 +15,7 @@ NOTES: dict[str, str] = {
     "unexpected-dialect": "Trust is strict, and a call is in a dialect that was not expected.",
     "example": "A call is only an example: in code, in a message to the user, announced as one, or "
     "copied from the prompt.",
+    "near-call": "Text has the shape of a call, but not in a form that is accepted here.",
     "echoed": "A call repeats one from a tool result or a document.",
     "truncated": "The reply ends inside a call.",
     "too-long": "A call is longer than the limit.",
@@ -40,7 +41,7 @@ NOTES: dict[str, str] = {
     "late-arguments": "Arguments for a call that had ended, or had never started, were ignored.",
     "no-model-call": "The user's message contains the whole call; the model was not called.",
     "retried": "A reply was not usable, and the model was asked again; `where` is the outcome.",
-    "prompt-truncated": "The upstream counted too few tokens: it cut the prompt to its context.",
+    "prompt-truncated": "The upstream cut the prompt: it counted fewer tokens than the prompt has.",
     "dropped-text": "Text of an earlier reply had been sent, so the text of the retry was dropped.",
     "reasoning-as-text": "The reply is only reasoning, which is also given as its text.",
     # Repairs: none changes the inside of a string.

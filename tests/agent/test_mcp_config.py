@@ -86,7 +86,7 @@ def test_entry_options_override_common_options(tmp_path: Path) -> None:
     [
         ("{", ["is not JSON"]),
         ([], ["Expected `object`, got `list` - at `$`"]),
-        ({}, ["Expected an object `mcpServers` or `servers` with a server under each name"]),
+        ({}, ["Expected an object `mcpServers` or `servers` that maps names to servers"]),
         ({"mcpServers": []}, ["Expected an object `mcpServers` or `servers`"]),
         (
             {
@@ -113,7 +113,7 @@ def test_entry_options_override_common_options(tmp_path: Path) -> None:
                 "Expected either `command` or `url`, got both - at `$.mcpServers.both`",
                 "use `http` - at `$.mcpServers.old`",
                 "Expected `object`, got `str` - at `$.mcpServers.text`",
-                "Invalid enum value 'http'; known names: stdio - at `$.mcpServers.kind.type`",
+                "'http' is not a known value; known names: stdio - at `$.mcpServers.kind.type`",
                 "Expected `str` of length >= 1 - at `$.mcpServers.empty.command`",
                 "the variable UNSET is not set; set it, or remove this setting"
                 " - at `$.mcpServers.unset.headers.k`",

@@ -77,7 +77,7 @@ def test_explain_prints_a_request_of_a_running_gateway(tmp_path: Path, explain: 
                 InspectorClient.connect(key="wrong").get("requests")
     for text in (
         *("client request", "Who are you?", "plan", "prompt, system", "reply"),
-        *("get_weather(", "client response: 200", "the configuration sets prompt"),
+        *("get_weather(", "client response: 200", "`tools` is set to prompt"),
     ):
         assert text in shown
     assert "\x1b" not in shown
@@ -91,7 +91,7 @@ def test_explain_without_a_gateway_names_the_command(capsys: pytest.CaptureFixtu
     assert main(["explain"]) == 2
     assert "toolspeak serve" in capsys.readouterr().err
     assert main(["explain", "--url", "http://127.0.0.1:9"]) == 2
-    assert "does not respond" in capsys.readouterr().err
+    assert "no gateway responds" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "file:///etc", "nonsense", "http://["])

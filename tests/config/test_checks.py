@@ -87,7 +87,7 @@ from toolspeak.config.settings import Config
         (QWEN + "trust = 'x'", ["known names: strict, standard, lenient", "`$.models.qwen.trust`"]),
         (QWEN + "compact_tools = 'often'", ["known names: auto", "`$.models.qwen.compact_tools`"]),
         (QWEN + "context_window = 0", [">= 1", "`$.models.qwen.context_window`"]),
-        (QWEN + "model = '*'", ["is not a wildcard", "`$.models.qwen`"]),
+        (QWEN + "model = '*'", ["but the name 'qwen' does not", "`$.models.qwen`"]),
         ('[models."a*b*"]\nupstream = "box"\n' + BOX, ["only one `*`", '`$.models["a*b*"]`']),
         ('[models.""]\nupstream = "box"\n' + BOX, ["must not be empty"]),
         (QWEN + "[aliases]\na = 'qwn'", ["did you mean qwen?", "`$.aliases.a`"]),
@@ -219,7 +219,11 @@ def test_environment_with_problem_names_the_variable(
 @pytest.mark.parametrize(
     ("text", "environ", "warning"),
     [
-        ("", {"TOOLSPEAK_PROT": "1"}, "Toolspeak does not read TOOLSPEAK_PROT; did you mean"),
+        (
+            "",
+            {"TOOLSPEAK_PROT": "1"},
+            "the variable TOOLSPEAK_PROT is not known and is ignored; did you mean",
+        ),
         ("[upstreams.a]\nprovider = 'openai'", {}, "OpenAI needs a key: set `key` or OPENAI_API"),
         (BOX + "base_url = 'http://h:1/v1'", {}, "remove `/v1` from `base_url`"),
         (

@@ -18,7 +18,7 @@ FENCED = {"xlam", "fenced_json"}
 def longest_marker(dialect: str) -> int:
     scope = build_scope(AUTO if dialect == NATIVE else dialect, "standard", has_tools=True)
     table = marker_table_for(scope, tuple(tool.name for tool in TOOLS))
-    return max(map(len, table.literals.literals))
+    return max(map(len, table.markers))
 
 
 def begins_freely(text: str) -> bool:

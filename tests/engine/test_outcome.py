@@ -67,7 +67,8 @@ TOOLS = (
 )
 
 
-CALL_TEXT = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+CALL_JSON = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
+CALL_TEXT = f"<tool_call>\n{CALL_JSON}\n</tool_call>"
 
 
 CITY_FORMAT = ResponseFormat({"type": "object", "required": ["city"], "properties": {}})
@@ -94,6 +95,12 @@ REPLIES: dict[OutcomeKind, list[str]] = {
         "<think>\nThey only said hello.\n</think>",
         '{"users": [{"name": "Ann", "age": 31}, {"name": "Bo", "ag',
         '{"name": "get_weather", "version": "1.0.0", "scripts": {}}',
+        f"The call is written so: `{CALL_JSON}`.",
+        f"For example:\n\n```json\n{CALL_JSON}\n```\n\nDo you want me to run it?",
+        f"The format looks like this:\n```json\n{CALL_JSON}\n```",
+        "```python\ncity = 'Oslo'\nprint(get_weather(city=city))\n```\nThis prints the weather.",
+        "Then get_weather() returns the temperature.",
+        'The tool is {"name": "get_weather", "description": "…", "parameters": {}}.',
         "The tests fail since the mock has no access to the file system. I replaced it.",
         "The container has no internet access, so pip cannot download anything. Add a proxy.",
     ],
@@ -137,6 +144,17 @@ REPLIES: dict[OutcomeKind, list[str]] = {
         CALL_TEXT[:40],
         CALL_TEXT[:60],
         f"Let me look.\n{CALL_TEXT[:55]}",
+    ],
+    "near-call": [
+        f"I will look.\n\n```json\n{CALL_JSON}\n```",
+        f"I will look.\n\n```\n{CALL_JSON}\n```\nThen I will tell you.",
+        f"I will look. {CALL_JSON}",
+        f"~~~ tool_call\n{CALL_JSON}\n~~~",
+        f"~~~~tool_call\n{CALL_JSON}\n~~~~",
+        f"Sure:\n\n    ~~~tool_call\n    {CALL_JSON}\n    ~~~",
+        "Thought: I need the weather.\nAction: get_weather\nAction Input: Oslo",
+        "I will call get_weather(city='Oslo') now.",
+        "get_weather/city>Oslo",
     ],
     "repeated-call": [CALL_TEXT, f"Once more.\n{CALL_TEXT}"],
     "wrong-format": ["It is 12 °C.", '{"temperature": 12}', "```json\n[1]\n```"],

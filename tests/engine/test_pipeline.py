@@ -314,6 +314,19 @@ class TestToolRejection:
         with pytest.raises(UpstreamError, match="does not support tools"):
             asyncio.run(serve(pipeline, NO_TOOLS, other))
 
+    @pytest.mark.parametrize("said", [SORRY, ""], ids=["false refusal", "empty"])
+    def test_ignored_native_tools_are_sent_in_the_prompt(self, said: str) -> None:
+        made = start(mode="auto")
+        modes = [made.attempt.plan.mode]
+        for _ in range(2):
+            made.feed([Started(), TextDelta(said), Finish("stop")])
+            assert made.end() is None
+            modes.append(made.attempt.plan.mode)
+        assert modes == ["native", "native", "prompt"]
+        sent = made.feed(made.pipeline.reader.read_events([*CALL, Finish("calls")]))
+        reply = fold([*sent, *(made.end() or ())])
+        assert made.pipeline.find_mode_evidence(reply) == ModeEvidence("", "m", True, None)
+
     def test_native_call_is_observed_as_native(self) -> None:
         pipeline = Pipeline(build_request(), [ModelProfile(model="m")], is_streaming=False)
         _, rest = asyncio.run(serve(pipeline))

@@ -234,6 +234,9 @@ def test_recited_prompt_before_a_call_makes_only_that_call(examples: bool) -> No
         ("capacity", {"type": "string"}, "example"),
         ("size", {"type": "integer", "minimum": 10}, 10),
         ("unit", {"enum": ["km", "m"]}, "km"),
+        ("ratio", {"type": "number", "maximum": 0.5}, 0.5),
+        ("labels", {"type": "array", "items": {"type": "string"}}, ["example"]),
+        ("paths", {"type": ["null", "array"], "items": {"type": "string"}}, ["notes.txt"]),
     ],
 )
 def test_sample_call_with_a_known_parameter_shows_a_sensible_value(
@@ -242,3 +245,30 @@ def test_sample_call_with_a_known_parameter_shows_a_sensible_value(
     parameters = {"type": "object", "properties": {name: schema}, "required": [name]}
     call = sample_call(Tool(name="f", parameters=parameters), "call_1")
     assert call.arguments == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "schema", "values"),
+    [
+        (
+            "old_text",
+            "new_text",
+            {"type": "string"},
+            "The meeting is at nine|The meeting is at ten",
+        ),
+        ("opens", "closes", {"format": "time"}, "09:00:00Z|10:00:00Z"),
+        ("from", "to", {"enum": ["EUR", "NOK"]}, "EUR|NOK"),
+    ],
+)
+def test_sample_call_with_two_similar_parameters_shows_different_values(
+    first: str, second: str, schema: dict[str, Any], values: str
+) -> None:
+    parameters = {"type": "object", "properties": {first: schema, second: schema}}
+    call = sample_call(Tool(name="f", parameters=parameters | {"required": [first, second]}), "")
+    assert "|".join(call.arguments.values()) == values
+
+
+def test_sample_call_of_a_schema_that_contains_itself_ends() -> None:
+    node = {"type": "object", "properties": {"inner": {"$ref": "#/$defs/n"}}, "required": ["inner"]}
+    call = sample_call(Tool(name="f", parameters={**node, "$defs": {"n": node}}), "call_1")
+    assert call.arguments["inner"]

@@ -530,10 +530,10 @@ def test_failures_beyond_the_fifth_kind_are_counted() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--data", "none.jsonl"], "No such file or directory: 'none.jsonl'"),
+        (["--data", "none.jsonl"], "none.jsonl: No such file or directory"),
         (["--data", "bad.jsonl"], "bad.jsonl, line 1: Object missing required field `category`"),
         (["--modes", "native,magic"], "unknown mode 'magic': choose from native, prompt, const"),
-        (["--plot", "a.txt"], "--plot a.txt: the name must end with .png, .svg, .pdf"),
+        (["--plot", "a.txt"], "--plot a.txt: the name must end with .png, .svg or .pdf"),
         (["--plot", "no/a.png"], "--plot no/a.png: the folder no does not exist"),
         (
             ["--data", "questions.jsonl", "--out", "questions.jsonl"],

@@ -620,7 +620,7 @@ def test_endless_head_is_refused(gateway: RunningGateway, data: bytes) -> None:
                 connection.sendall(data)
         response, body = read_response(connection, "GET")
         assert (response.status, response.headers["connection"]) == (431, "close")
-        assert "bytes of headers or of trailers" in json.loads(body)["error"]["message"]
+        assert "bytes of headers or trailers" in json.loads(body)["error"]["message"]
     assert read_memory() - before < 16 * 2**20
 
 

@@ -174,7 +174,7 @@ def test_serve_with_json_log_writes_only_json(tmp_path: Path, workers: int, sour
     assert [(line["status"], line["model"]) for line in requests] == [(200, "m")]
     [warning] = [line for line in lines if line["message"] != "request"]
     assert warning["level"] == "WARNING"
-    assert warning["message"].startswith("Toolspeak does not read TOOLSPEAK_LGO; did you mean")
+    assert warning["message"].startswith("the variable TOOLSPEAK_LGO is not known and is ignored")
 
 
 def test_serve_without_options_logs_text(tmp_path: Path) -> None:

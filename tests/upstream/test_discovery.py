@@ -18,10 +18,11 @@ import pytest
 from tests.gateway.gateway_process import CHAT_BODY, HTTP, ask, read_text
 from tests.gateway.running_gateway import run_gateway
 from toolspeak import Finish, TextDelta
+from toolspeak.config.providers import EMBEDDED
 from toolspeak.config.settings import Config, ServerSettings, UpstreamSettings
 from toolspeak.testing import ScriptedServer
 from toolspeak.upstream import discovery
-from toolspeak.upstream.catalog import EMBEDDED, Catalog, DiscoveredServer
+from toolspeak.upstream.catalog import Catalog, DiscoveredServer
 from toolspeak.upstream.discovery import KNOWN_SERVERS, KnownServer, LocalModels, discover_servers
 from toolspeak.upstream.embedded import bundled_model
 

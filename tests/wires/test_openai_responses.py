@@ -1235,7 +1235,7 @@ def test_stop_reason_is_decoded(frame: Json, reason: str, raw: str) -> None:
         ({"error": {"message": "Oh.", "code": 503}}, Failure("overloaded", "Oh.", 503, "503")),
         (
             response_event(status="cancelled")["response"],
-            Failure("upstream", "The upstream's response is cancelled.", 500),
+            Failure("upstream", "The upstream's response has the status `cancelled`.", 500),
         ),
     ],
 )

@@ -58,7 +58,9 @@ def error_result(call: ToolCall, message: str) -> ToolResult:
 def unknown_tool_result(call: ToolCall, tools: Mapping[str, AgentTool]) -> ToolResult:
     toolset = Toolset([one.tool for one in tools.values()])
     names = ", ".join(toolset.suggest_names(call.name))
-    advice = f"Available tools include {names}." if names else "You have no tools."
+    advice = (
+        f"Available tools include {names}." if names else "You have no tools: answer without them."
+    )
     return error_result(call, f"There is no tool {call.name!r}. {advice}")
 
 

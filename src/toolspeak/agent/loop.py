@@ -389,7 +389,8 @@ class ToolRound:
         approvals = self._agent.approvals
         if approvals.redeem(decision, call):
             return True
-        reason = f"`{call.name}` was not run: its approval expired or was for another call."
+        problem = "its approval expired or was for another call. Call it again if you need it."
+        reason = f"`{call.name}` was not run: {problem}"
         denial = ApprovalDecision(is_allowed=False, decided_by="policy", reason=reason)
         approvals.record_decision(call, denial)
         await self._deliver_result(call, error_result(call, reason))

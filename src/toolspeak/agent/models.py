@@ -179,7 +179,7 @@ class _EventSink:
 
 async def _connect(name: str, config: Config | None, stack: AsyncExitStack) -> ModelConnection:
     from ..config.loading import load_config
-    from ..upstream.catalog import EMBEDDED
+    from ..config.providers import EMBEDDED
     from ..upstream.model_connection import connect_model
 
     config = config or load_config(None, os.environ)

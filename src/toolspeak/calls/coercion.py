@@ -84,7 +84,7 @@ def coerce_arguments(
         return _coerce_arguments(arguments, get_validator(schema), source)
     except (RecursionError, ValueError):
         # The validator raises `ValueError` beyond its own limit of depth.
-        problem = "cannot be checked: the arguments, or the tool's schema, are nested too deeply"
+        problem = "the arguments, or the tool's schema, are nested too deeply to be checked"
         return Coercion(arguments, violations=(SchemaViolation("$", problem),))
 
 

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from ..types import Tool, ToolCall
 from .json_values import parse_json
 from .lenient_json import LenientJsonError
-from .schema import get_properties
+from .schema import get_properties, json_type
 
 NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
 ARGUMENT_KEYS = (
@@ -80,7 +80,7 @@ def read_drafts(
             yield from read_drafts(item, declared, name_is_key=name_is_key)
         return
     if not isinstance(value, dict):
-        yield CallDraft(problem=f"expected an object with a name, got {type(value).__name__}")
+        yield CallDraft(problem=f"expected an object with a name, got {json_type(value)}")
         return
     for envelope in _ENVELOPES:
         if isinstance(value.get(envelope), (list, dict)):
@@ -254,7 +254,8 @@ def _read_name_only(
         return CallDraft(name, None, identity, is_bare=True)
     if beside.keys() <= _get_parameters(name, declared).keys():
         return CallDraft(name, beside, identity, repairs=("arguments-beside-name",))
-    return CallDraft(name, problem="the object has a name, but no known key for arguments")
+    problem = "the object has a name, but no key for its arguments, such as `arguments`"
+    return CallDraft(name, problem=problem)
 
 
 def decode_arguments(draft: CallDraft) -> tuple[dict[str, Any] | None, str, tuple[str, ...]]:
@@ -277,4 +278,4 @@ def decode_arguments(draft: CallDraft) -> tuple[dict[str, Any] | None, str, tupl
         return {}, "", repairs
     if isinstance(value, dict):
         return value, "", repairs
-    return None, f"the arguments must be an object, got {type(value).__name__}", ()
+    return None, f"the arguments must be an object, got {json_type(value)}", ()

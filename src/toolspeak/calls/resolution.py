@@ -163,7 +163,7 @@ class CallResolver:
 
     def reject(self, rejection: Rejection) -> Resolution:
         """Return the resolution of a rejected draft, with the note that explains it."""
-        note = Note(rejection.code, rejection.problem, rejection.raw)
+        note = Note(rejection.code, rejection.problem, rejection.raw[:MAX_QUOTE])
         return Resolution(None, rejection, (note,))
 
     def _find_tool(

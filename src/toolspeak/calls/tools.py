@@ -174,6 +174,12 @@ NAME_PREFIXES = (
 _PREFIX = re.compile("|".join(map(re.escape, NAME_PREFIXES)))
 _SEPARATOR = re.compile(r"[.\-/:\s]+")
 _NO_SCHEMA: dict[str, Any] = {}
+_NAME_KEY_START = r"""["']?\b(?:name|tool|tool_name|function|action)["']?\s*[:=]\s*["']"""
+_NAME_KEY = re.compile(rf"""{_NAME_KEY_START}([^"'\n]+)""")
+_NAME_AT_END = re.compile(rf"""{_NAME_KEY_START}([^"'\n]*)\Z""")
+_WORD = re.compile(r"[\w./:\-]*\w")
+_MAX_SEARCHED = 4000
+"""The characters of a broken call that are searched for its name."""
 
 
 class Toolset:
@@ -209,6 +215,24 @@ class Toolset:
         else:
             found = [one for one in self.names if _split_name(one)[-len(parts) :] == parts]
         return found[0] if len(found) == 1 else None
+
+    def find_named(self, text: str) -> str | None:
+        """Return the tool that a broken call names, by a key for the name or else anywhere in it.
+
+        Without declared tools, that is the value of the key.
+        """
+        keyed = [match[1] for match in _NAME_KEY.finditer(text, 0, _MAX_SEARCHED)]
+        if self.declared is None:
+            return keyed[0] if keyed else None
+        words = map(strip_name_prefix, _WORD.findall(text, 0, _MAX_SEARCHED))
+        found = (self.resolve_name(name) for name in keyed)
+        named = (name for name in words if name in self.tools)
+        return next(filter(None, (*found, *named)), None)
+
+    def is_being_named(self, text: str) -> bool:
+        """Return True if a text ends inside the value of a key for the name of a tool."""
+        end = _NAME_AT_END.search(text, max(len(text) - _MAX_SEARCHED, 0))
+        return end is not None and (not end[1] or self.has_name_starting_with(end[1]))
 
     def is_declared(self, name: str) -> bool:
         """Return True if the name refers to a declared tool."""

@@ -12,7 +12,7 @@ from types import ModuleType
 from .. import __version__
 from .._util import escape_for_terminal
 from ..errors import ToolspeakError
-from .arguments import INTERRUPTED, CommandParser
+from .arguments import INTERRUPTED, CommandParser, format_error
 
 COMMANDS = (
     *("chat", "check", "completion", "convert", "dialects", "eval", "explain", "mcp", "parse"),
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report_missing_package(words[0], missing)
     except (ToolspeakError, OSError) as error:
         # The message may quote an upstream.
-        print(f"toolspeak: {escape_for_terminal(str(error))}", file=sys.stderr)
+        print(f"toolspeak: {escape_for_terminal(format_error(error))}", file=sys.stderr)
         return 2
 
 

@@ -93,6 +93,13 @@ class CommandParser(argparse.ArgumentParser):
                 yield f"{action.option_strings[0]} {name}"
 
 
+def format_error(error: Exception) -> str:
+    """Return the message of an error; if a file caused it, the file's name and the reason."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
 def parse_count(text: str, least: int = 1) -> int:
     """Parse an option's value that must be a whole number."""
     # int() limits the length of its input, and accepts other digits and underscores.

@@ -36,11 +36,11 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_file("--mcp", "use the MCP servers that this file lists")
     _add_approval_arguments(parser)
     parser.add("--instructions", "system instructions for the model", default="", metavar="TEXT")
-    parser.add_count("--max-iterations", "the most turns per message", 10)
+    parser.add_count("--max-iterations", "at most N tool turns per message", 10)
     parser.add_choice(
         "--scrub",
         ("model", "display", "both", "off"),
-        "scrub secrets in tool results for the model, the display, both or neither (off)",
+        "scrub secrets in tool results for the model, the display or both; off scrubs none",
     )
     parser.add_file("--transcript", "save the conversation in this file; if it exists, continue it")
 
@@ -52,7 +52,10 @@ def _add_approval_arguments(parser: CommandParser) -> None:
         "read_only denies calls that write, full runs most calls without asking",
     )
     for name, text in (
-        ("--always-ask", "if --approve is ask: ask before calls to this tool"),
+        (
+            "--always-ask",
+            "if --approve is ask: never run this tool unasked",
+        ),
         ("--auto-approve", "if --approve is ask: run this tool without asking"),
     ):
         parser.add(name, text, action="append", default=[], metavar="TOOL")

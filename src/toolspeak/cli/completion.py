@@ -52,7 +52,8 @@ complete -o bashdefault -o default -F _toolspeak toolspeak"""
 
 
 def add_arguments(parser: CommandParser) -> None:
-    text = 'the shell; to load the script: eval "$(toolspeak completion bash)"'
+    text = 'the shell; bash and zsh load the script with eval "$(toolspeak completion SHELL)", '
+    text += "fish with toolspeak completion fish | source"
     parser.add("shell", text, choices=SHELLS)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable
 
 from ..dialects import DIALECTS, Dialect, dialects_for_model, get_dialect, render_calls
 from ..types import Tool, ToolCall
 from .arguments import CommandParser
-from .terminal import build_table, open_console, write_json
+from .terminal import build_table, open_console, print_text, write_json
 
 SAMPLE_TOOL = Tool(
     name="get_weather",
@@ -18,6 +19,10 @@ SAMPLE_TOOL = Tool(
         "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
         "required": ["city"],
     },
+)
+_ABOUT_EVIDENCE = (
+    "evidence: if no dialect is named, calls are accepted where the dialect's markers occur "
+    "(marker), in replies of nothing but calls (whole), or not at all (prose)"
 )
 SAMPLE_CALL = ToolCall(id="a1b2c3d4e", name="get_weather", arguments={"city": "Oslo", "days": 3})
 
@@ -33,11 +38,16 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         write_json([describe_dialect(dialect) for dialect in chosen])
         return 0
+    if not chosen:
+        print(f"toolspeak: no dialect is known for the model {options.model!r}", file=sys.stderr)
+        return 0
     columns = ("dialect", "models", "evidence", "get_weather(city=Oslo, days=3)")
     rows = [(one.name, one.description, one.evidence, render_sample(one)) for one in chosen]
     table = build_table(columns, rows, title=f"{len(chosen)} dialects" if len(chosen) > 1 else None)
     table.show_lines = True
-    open_console().print(table)
+    console = open_console()
+    console.print(table)
+    print_text(console, _ABOUT_EVIDENCE)
     return 0
 
 

@@ -105,7 +105,7 @@ class _RequestPrinter:
             ("user message", summary["user_message"]),
             ("model", f"{summary['model']} at {summary['upstream']}"),
             ("mode", summary["mode"]),
-            ("duration", f"{summary['ms']:.1f} ms, {summary['retries']} retries"),
+            ("duration", f"{summary['ms']:.1f} ms, {_count_retries(summary['retries'])}"),
             ("status", str(summary["status"])),
             ("failure", summary["failure"]),
             ("secrets", f"{view['masked_secrets']} masked" if view["masked_secrets"] else ""),
@@ -171,6 +171,10 @@ class _RequestPrinter:
             body = f"{body[:-hidden]}\n… {hidden} more characters; use --full to print them"
         self._console.print(plain_text(f"\n{title}", "bold"))
         self._console.print(Padding(plain_text(body, style), (0, 0, 0, 2)))
+
+
+def _count_retries(number: int) -> str:
+    return f"{number} {'retry' if number == 1 else 'retries'}"
 
 
 def _format_ms(value: float | None) -> str:

@@ -42,7 +42,8 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.model and not dialects_for_model(options.model):
-        print(f"toolspeak: no dialect is known for the model {options.model!r}", file=sys.stderr)
+        message = f"no dialect is known for the model {options.model!r}, so --model has no effect"
+        print(f"toolspeak: {message}", file=sys.stderr)
     parser = build_text_parser(
         options.model,
         options.dialect,

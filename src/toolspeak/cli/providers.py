@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from ..config.providers import PROVIDERS, Provider
+from ..config.providers import EMBEDDED, PROVIDERS, Provider
 from .arguments import CommandParser
 from .terminal import build_table, open_console, write_json
 
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
             name,
             provider.wire,
             _TOOL_SUPPORT[provider.tools],
-            provider.base_url or "set base_url",
+            provider.base_url or ("none needed" if name == EMBEDDED else "set base_url"),
             _describe_key(provider),
         )
         for name, provider in PROVIDERS.items()

@@ -143,7 +143,7 @@ def _choose_model(client: Client, model: str, url: str, listed: Mapping[str, int
         print(
             f"toolspeak: {client.title} sends about {client.prompt_tokens} tokens in its first "
             f"request, but {escape_for_terminal(model)} has a context of "
-            f"{context} tokens; choose a larger one (docs/clients/README.md lists models that fit)",
+            f"{context} tokens; choose a model with more (docs/clients/README.md lists some)",
             file=sys.stderr,
         )
     return model

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from ..errors import UsageError
 from ..security.scrubbing import Scrubber, SecretFinding
-from .arguments import STDIN, CommandParser
+from .arguments import STDIN, CommandParser, format_error
 from .terminal import open_input, show_progress, write_json
 
 _CHUNK = 1 << 16
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         except BrokenPipeError:
             raise
         except (UsageError, OSError) as error:
-            print(f"toolspeak: {error}", file=sys.stderr)
+            print(f"toolspeak: {format_error(error)}", file=sys.stderr)
             has_failed = True
     if has_failed:
         return 2
@@ -67,7 +67,7 @@ def _scrub_file(path: Path, chunks: Iterator[bytes], options: argparse.Namespace
     scrubber = Scrubber(source=str(path))
     start = _read_start(chunks)
     encoding, errors = _detect_encoding(start, path)
-    texts = _decode_chunks(itertools.chain([start], chunks), encoding, errors)
+    texts = _decode_chunks(itertools.chain([start], chunks), encoding, errors, path)
     for text in _scrub_texts(scrubber, texts):
         has_secrets |= bool(scrubber.findings)
         if options.json or options.check:
@@ -99,14 +99,16 @@ def _detect_encoding(start: bytes, path: Path) -> tuple[str, str]:
     return "utf-8", "surrogateescape"
 
 
-def _decode_chunks(chunks: Iterable[bytes], encoding: str, errors: str) -> Iterator[str]:
+def _decode_chunks(
+    chunks: Iterable[bytes], encoding: str, errors: str, path: Path
+) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder(encoding)(errors)
     try:
         for chunk in chunks:
             yield decoder.decode(chunk)
         yield decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        raise UsageError(f"the file is not valid {encoding}: {error.reason}") from None
+        raise UsageError(f"{path} is not valid {encoding}: {error.reason}") from None
 
 
 def _scrub_texts(scrubber: Scrubber, texts: Iterator[str]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from .addresses import (
     parse_http_url,
 )
 from .document import ConfigProblem, join_path, suggest_names
-from .providers import PROVIDERS
+from .providers import EMBEDDED, PROVIDERS
 from .settings import (
     Config,
     ServerSettings,
@@ -32,8 +32,6 @@ from .settings import (
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"[^\s/?#@,]+")
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#@]+", re.I)
-_EMBEDDED = "embedded"
-"""The provider without a base URL: the gateway starts its server."""
 _ENDPOINT_PATHS = ("/chat/completions", "/completions", "/responses", "/messages", "/api/chat")
 _UNVERSIONED_WIRES = frozenset({"anthropic", "ollama"})
 """Wires whose base URLs do not end in `/v1`."""
@@ -132,7 +130,7 @@ def _check_upstream(config: Config, name: str, path: str) -> Iterator[ConfigProb
         yield ConfigProblem(message, path)
     elif upstream.base_url:
         yield from _check_base_url(config.server, upstream.base_url, join_path(path, "base_url"))
-    elif provider in PROVIDERS and provider != _EMBEDDED:
+    elif provider in PROVIDERS and provider != EMBEDDED:
         message = f"`base_url` is missing: the provider {provider!r} has no default for it"
         yield ConfigProblem(message, path)
     yield from _check_key(upstream.key, join_path(path, "key"))
@@ -199,11 +197,11 @@ def _warn_endpoint_url(upstream: UpstreamSettings, path: str) -> Iterator[Config
     url = upstream.base_url
     for ending in _ENDPOINT_PATHS:
         if url.endswith(ending):
-            message = f"remove `{ending}` from `base_url`: the wire adds it"
+            message = f"remove `{ending}` from `base_url`: Toolspeak adds it"
             yield ConfigProblem(message, path)
             return
     if upstream.wire in _UNVERSIONED_WIRES and url.endswith("/v1"):
-        message = f"remove `/v1` from `base_url`: the wire {upstream.wire} adds its own paths"
+        message = f"remove `/v1` from `base_url`: Toolspeak adds the paths of {upstream.wire}"
         yield ConfigProblem(message, path)
 
 
@@ -222,7 +220,7 @@ def _check_model(config: Config, name: str, path: str) -> Iterator[ConfigProblem
         message = f"`dialect` names {model.dialect!r}, which is not a known dialect{advice}"
         yield ConfigProblem(message, join_path(path, "dialect"))
     if "*" in model.model and "*" not in name:
-        message = f"`model` contains `*`, but the name {name!r} is not a wildcard; add one `*`"
+        message = f"`model` contains `*`, but the name {name!r} does not; add a `*` to the name"
         yield ConfigProblem(message, path)
     yield from _check_pattern(name, path)
 

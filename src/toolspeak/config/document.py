@@ -175,7 +175,9 @@ class ConfigDocument:
         except msgspec.ValidationError as error:
             message, _, place = str(error).partition(" - at `$")
             if message.startswith("Invalid enum value"):
-                message += suggest_names(str(value), _choices(kind))
+                message = (
+                    f"{value!r} is not a known value{suggest_names(str(value), _choices(kind))}"
+                )
             self.add_problems(ConfigProblem(message, path + place.rstrip("`")))
             return msgspec.UNSET
 
@@ -194,7 +196,7 @@ def is_inside(path: str, outer: str) -> bool:
 
 def suggest_names(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return a clause that suggests the nearest known names, or else lists all of them."""
-    names = list(known)
+    names = list(dict.fromkeys(known))
     if near := difflib.get_close_matches(name, names, 3):
         return f"; did you mean {' or '.join(near)}?"
     if otherwise:

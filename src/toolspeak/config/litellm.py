@@ -237,7 +237,7 @@ class _Translation:
             if isinstance(value, dict):
                 target = value.get("model")
                 self._warn_about_unused(value, ("model",), join_path(path, name))
-            problem = f"{target!r} is not in `model_list`"
+            problem = f"{target!r} is not a supported model of `model_list`"
             if name in self._models:
                 problem = "a model has the same name"
             elif isinstance(target, str) and target in self._models:
@@ -264,7 +264,8 @@ class _Translation:
         for name, other, path in self._read_fallbacks():
             missing = [one for one in (name, other) if one not in fallbacks]
             if missing:
-                self._warn(f"the fallback is ignored: {missing[0]!r} is not in `model_list`", path)
+                problem = f"{missing[0]!r} is not a supported model of `model_list`"
+                self._warn(f"the fallback is ignored: {problem}", path)
             else:
                 fallbacks[name].append(other)
         return fallbacks

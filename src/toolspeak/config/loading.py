@@ -183,4 +183,7 @@ def _apply_environment(document: ConfigDocument, environ: Mapping[str, str]) -> 
 def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
     known = (*VARIABLES, *_OTHER_VARIABLES)
     unknown = [name for name in environ if name.startswith("TOOLSPEAK_") and name not in known]
-    return [f"Toolspeak does not read {name}{suggest_names(name, known)}" for name in unknown]
+    return [
+        f"the variable {name} is not known and is ignored{suggest_names(name, known)}"
+        for name in unknown
+    ]

@@ -35,6 +35,8 @@ def _load_providers() -> dict[str, Provider]:
 
 
 PROVIDERS = _load_providers()
+EMBEDDED = "embedded"
+"""The provider without a base URL: the gateway starts its server."""
 
 
 def find_provider(name: str) -> Provider:

@@ -102,9 +102,11 @@ def read_key_value(attempt: FormReader, header: Header) -> Reading[Body]:
     buffer = attempt.buffer
     if (yield from buffer.peek()) == "{":
         return (yield from read_json_arguments(attempt, header))
-    line, _ = yield from buffer.read_until_marker(marker_set(("\n",)))
+    line, end = yield from buffer.read_until_marker(marker_set(("\n",)))
     if not _KEY_VALUE.match(line):
         return NO_BODY
+    if not end and not buffer.is_complete:
+        return Body(has_calls=False, is_truncated=True)
     attempt.add_body(header, line, parse_key_value)
     return Body()
 
@@ -285,7 +287,7 @@ def parse_perl_map(text: str, schema_of: Callable[[str], Mapping[str, Any]]) -> 
     """Parse `{tool => "f", args => {--a "x" --b 1}}`."""
     head = _PERL.match(text)
     if head is None or not text.rstrip().endswith("}"):
-        return CallDraft(problem="this is not a map of a tool and its arguments")
+        return CallDraft(problem='expected {tool => "NAME", args => {…}}')
     name, body = head["name"], text[head.end() :].rstrip("} \t\r\n")
     texts: dict[str, str] = {}
     for match in _PERL_ARGUMENT.finditer(body):
@@ -303,7 +305,7 @@ def parse_program(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
     """Parse a program, for the parameter that takes it."""
     key = "code" if "code" in get_properties(schema) else _only_parameter(schema)
     if not key:
-        raise InvalidBody("the tool has no parameter for a program")
+        raise InvalidBody("the tool has no parameter that takes code")
     return {key: text.strip()}, ()
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -20,11 +21,14 @@ from ..events import (
     CallStart,
     Event,
     ReasoningDelta,
+    Reclassify,
     TextDelta,
 )
 from ..types import Note, Rejection
+from .near_calls import FAULTS, ReplyTail
 from .template import Dialect
 
+_JSON_START = re.compile(r"\s*(?:\{|\[(?![A-Z]))")
 MAX_NOTES = 200
 MAX_EXCERPT = 400
 """The number of characters of the reply that a note quotes."""
@@ -49,9 +53,11 @@ class EventWriter:
     """Collects events. White space next to a call or to reasoning is not text: it waits until more
     text follows, and is dropped if none does."""
 
-    def __init__(self, on_text: Callable[[str], None]) -> None:
+    def __init__(self, on_text: Callable[[str], None], tail: ReplyTail | None = None) -> None:
         self._on_text = on_text
         """Called with all text, white space included."""
+        self.tail = tail
+        """Remembers the end of the text."""
         self._events: list[Event] = []
         self._text: list[str] = []
         """Text that is not an event yet."""
@@ -70,6 +76,8 @@ class EventWriter:
         self.length_since_call = 0
         """The length of the text since the last call, without the white space at its edge."""
         self.has_reasoning = False
+        self.has_fault = False
+        """A block that was meant as a call was rejected."""
 
     @property
     def begins_line(self) -> bool:
@@ -99,6 +107,8 @@ class EventWriter:
                     self._events.append(Note("notes-omitted", "further notes are omitted"))
                 if self._note_count >= MAX_NOTES:
                     continue
+            elif isinstance(event, CallRejected) and event.rejection:
+                self.has_fault |= event.rejection.code in FAULTS
             self._events.append(event)
 
     def end_trial(self, *, counts: bool) -> None:
@@ -120,6 +130,8 @@ class EventWriter:
             return
         self.last_character = text[-1]
         self._on_text(text)
+        if self.tail:
+            self.tail.append(text)
         if self._edge_space is not None:
             stripped = text.lstrip()
             if not stripped:
@@ -169,6 +181,13 @@ class EventWriter:
         self._drops_space = True
         self.last_character = ""
         self.has_reasoning = True
+
+    def reclassify(self) -> None:
+        """Turn everything that was written so far into reasoning."""
+        self.emit(Reclassify())
+        self.end_reasoning()
+        self.has_text = self.has_fault = False
+        self.tail = self.tail and ReplyTail()
 
     def add_note(self, code: str, message: str, where: str = "") -> None:
         """Add a note that quotes the beginning of `where`."""
@@ -244,6 +263,17 @@ class CallSink:
             self._resolver.ids.release(streamed.start.id)
         self._writer.emit(CallRejected(rejection, streamed.start.index if streamed else None))
         self._writer.emit(*self._resolver.reject(rejection).notes)
+
+    def reject_truncated(self, text: str) -> None:
+        """Write that the reply ends inside a call. JSON that names no tool may be anything."""
+        problem = "the call is cut off; it was not accepted"
+        tools = self._resolver.tools
+        name = tools.find_named(text)
+        is_data = _JSON_START.match(text) and not tools.is_being_named(text)
+        if name or not is_data:
+            self.reject(Rejection(text, "truncated", problem, name=name))
+        else:
+            self._writer.add_note("truncated", problem, text)
 
     # Arguments that are passed on while they arrive.
 

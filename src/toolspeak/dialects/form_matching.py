@@ -513,7 +513,7 @@ class FormMatcher:
             return False
         rest = self._buffer.text[self._buffer.position :]
         self._buffer.position = len(self._buffer.text)
-        self._writer.add_note("truncated", "a call is cut off; it was not accepted", rest)
+        self._sink.reject_truncated(rest)
         self._writer.write_text(rest)
         return True
 

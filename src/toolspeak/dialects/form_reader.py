@@ -146,6 +146,10 @@ class FormReader:
         found = self.tools.resolve_name(name)
         return found or (strip_name_prefix(name) or None if self.accepts_any else None)
 
+    def find_named(self, text: str) -> str:
+        """Return the tool that a broken call names, or ""."""
+        return self.tools.find_named(text) or ""
+
     def may_begin_name(self, text: str) -> bool:
         """Return True if the name of a tool that may be called here begins with `text`."""
         return self.accepts_any or self.tools.has_name_starting_with(text)
@@ -191,6 +195,8 @@ class FormReader:
         if self.buffer.is_held_too_long():
             raise HeldTooLong
         draft = self._with_problems(draft)
+        if draft.problem and not draft.name and self.form.opener:
+            draft = structs.replace(draft, name=self.find_named(self.buffer.held_text()[start:]))
         if self.fence and self.form.opener:
             self._repairs.append("code-fence")
         if self._repairs:
@@ -211,7 +217,7 @@ class FormReader:
     def _with_problems(self, draft: CallDraft) -> CallDraft:
         """Return the draft, with a problem if the form rules it out."""
         if draft.is_bare and not self.form.opener:
-            problem = "an object with a name but no arguments, and no marker, is not a call"
+            problem = "the object has a name but no arguments, so it is not a call"
             draft = structs.replace(draft, problem=problem)
         if self.form.body == "line" and self._is_blank(draft):
             draft = structs.replace(draft, problem="the parameter has no value")
@@ -234,7 +240,7 @@ class FormReader:
             problem = f"the dialect {self.form.dialect.name} is not expected here"
             checked = reject_draft("unexpected-dialect", problem, checked.name, raw=source)
         if self.is_example:
-            problem = "the text before it announces an example"
+            problem = "the text before the call announces an example"
             checked = reject_draft("example", problem, checked.name, raw=source)
         return checked
 

@@ -54,6 +54,7 @@ _CALL_HEAD = re.compile(
     rf'\s*"(?:{"|".join(ARGUMENT_KEYS)})"\s*:\s*(?=\{{)'
 )
 """The beginning of a call up to its arguments, where they come last."""
+_ARGUMENT_KEY = re.compile(rf"""\b(?:{"|".join(ARGUMENT_KEYS)})["']?\s*:""")
 _NEEDS_ESCAPING = re.compile(r"[\x00-\x1f]|\\")
 _ESCAPABLE = re.compile(r'"|\\.|[\x00-\x1f]', re.S)
 
@@ -62,8 +63,10 @@ def read_json_calls(attempt: FormReader, _: Header) -> Reading[Body]:
     """Read calls as JSON objects: one, a list, or one after the other."""
     buffer, form = attempt.buffer, attempt.form
     yield from read_fence(attempt)
-    if form.dialect.allows_leading_prose and not (yield from _skip_leading_prose(attempt)):
+    before = buffer.held_length()
+    if form.dialect.allows_prose and not (yield from _skip_prose(attempt)):
         return NO_BODY
+    is_after_prose = buffer.held_length() > before
     if form.opener and (yield from buffer.peek()) == '"':
         return (yield from _read_calls_in_string(attempt))
     in_list = yield from buffer.read_literal("[")
@@ -73,7 +76,9 @@ def read_json_calls(attempt: FormReader, _: Header) -> Reading[Body]:
     is_single = form.body == "object" and bool(form.opener and form.closer)
     found = False
     mark = buffer.held_length()
-    while (yield from _find_next_object(attempt, is_later=in_list and found)):
+    while (yield from _find_next_object(attempt, is_later=in_list and found)) or (
+        found and is_after_prose and (yield from _skip_prose(attempt))
+    ):
         if found and not in_list and is_single:
             attempt.add_repair("several-calls")
         last = yield from _read_call_object(attempt)
@@ -90,6 +95,8 @@ def read_json_calls(attempt: FormReader, _: Header) -> Reading[Body]:
     is_closed = not in_list or (yield from _read_list_end(attempt, found=found))
     if found:
         yield from skip_extra_brackets(attempt)
+    if found and is_after_prose:
+        yield from _skip_trailing_prose(attempt)
     return Body(found, in_list=in_list and found, has_unclosed_list=not is_closed)
 
 
@@ -112,10 +119,17 @@ def _read_call_object(attempt: FormReader) -> Reading[Body]:
     if result.is_missing:
         return Body(has_calls=False, is_truncated=result.is_truncated)
     if result.problem:
-        attempt.add_call(CallDraft(problem=result.problem), start)
+        name = _name_broken_call(attempt, start)
+        attempt.add_call(CallDraft(name, problem=result.problem), start)
         return Body(is_truncated=result.is_truncated)
     found = _add_calls(attempt, result, start)
     return Body(found, is_truncated=result.is_truncated)
+
+
+def _name_broken_call(attempt: FormReader, start: int) -> str:
+    """Return the tool that broken JSON calls, or ""; without arguments it is rather data."""
+    text = attempt.buffer.held_text()[start:]
+    return attempt.find_named(text) if _ARGUMENT_KEY.search(text) else ""
 
 
 def _read_calls_in_string(attempt: FormReader) -> Reading[Body]:
@@ -195,19 +209,45 @@ def read_json_arguments(attempt: FormReader, header: Header) -> Reading[Body]:
 # Text around the values.
 
 
-def _skip_leading_prose(attempt: FormReader) -> Reading[bool]:
-    """Skip prose before the JSON, if the JSON soon begins a line."""
+def _skip_prose(attempt: FormReader) -> Reading[bool]:
+    """Go past prose to the next object that is a call, or that begins a line."""
     buffer = attempt.buffer
     if (yield from buffer.peek()) in ("{", "["):
         return True
     start = buffer.held_length()
-    markers = marker_set(("\n{", attempt.form.closer[0]))
-    found = yield from buffer.read_through_marker(markers, _MAX_LEADING_PROSE)
-    if found != "\n{" or buffer.held_length() - start > _MAX_LEADING_PROSE:
-        return False
-    buffer.position -= 1
-    attempt.add_repair("extra-text")
-    return True
+    markers = marker_set(("{", "<", attempt.form.closer[0]))
+    while True:
+        room = _MAX_LEADING_PROSE - (buffer.held_length() - start)
+        found = yield from buffer.read_through_marker(markers, room)
+        if found != "{" or buffer.held_length() - start > _MAX_LEADING_PROSE:
+            buffer.seek(start)
+            return False
+        mark = buffer.held_length()
+        buffer.position -= 1
+        begins_line = buffer.held_text().endswith("\n")
+        if begins_line or (yield from _is_call_next(attempt)):
+            buffer.seek(mark - 1)
+            attempt.add_repair("extra-text")
+            return True
+        buffer.seek(mark)
+
+
+def _is_call_next(attempt: FormReader) -> Reading[bool]:
+    """Read an object; return True if it calls a tool that may be called."""
+    result = yield from _read_object(attempt)
+    drafts = read_drafts(result.value) if isinstance(result.value, dict) else ()
+    return any(not draft.problem and attempt.resolve_name(draft.name) for draft in drafts)
+
+
+def _skip_trailing_prose(attempt: FormReader) -> Reading[None]:
+    """Go past prose to the closer, if it comes soon."""
+    buffer, closer = attempt.buffer, attempt.form.closer
+    mark = buffer.held_length()
+    yield from buffer.read_space()
+    text_start = buffer.held_length()
+    found = yield from buffer.read_through_marker(marker_set((closer,)), _MAX_LEADING_PROSE)
+    is_near = found and buffer.held_length() - text_start <= _MAX_LEADING_PROSE + len(closer)
+    buffer.seek(buffer.held_length() - len(closer) if is_near else mark)
 
 
 def _find_next_object(attempt: FormReader, *, is_later: bool) -> Reading[bool]:
@@ -311,7 +351,8 @@ def _read_broken_object(attempt: FormReader, start: int) -> Reading[JsonResult]:
     state = yield from buffer.scan(BracketScanner(stop=form.closer))
     if state == COMPLETE:
         result = _decode_leniently(buffer.held_text()[start:])
-        if not result.problem or (form.opener and not form.closer):
+        is_end_certain = not form.closer if form.opener else _name_broken_call(attempt, start)
+        if not result.problem or is_end_certain:
             return result
     if (yield from seek_closer(attempt, start)):
         text = buffer.held_text()[start:]

@@ -47,6 +47,11 @@ _ANNOUNCED = re.compile(
     re.I,
 )
 """Words that announce an example: `For example:`."""
+_SHOWN = re.compile(
+    r"\b(?:samples?|formats?|syntax|templates?|schemas?|usage|looks?[ \t]+like)\b[^\n]*[:：]\s*\Z",
+    re.I,
+)
+"""Words before a block that shows the form of a call, and may even so be a call."""
 _URL = re.compile(r"[A-Za-z]://[^\s\"'<>()]*\Z")
 """A URL that the marker is part of."""
 _BRACKETS = ("{", "[")
@@ -76,10 +81,12 @@ _LOOKAHEAD = 8
 class MarkerContext:
     """Follows the text that was written; judges a marker by the text before and after it."""
 
-    def __init__(self, buffer: TextBuffer, trust: Trust, *, is_exhaustive: bool = False) -> None:
+    def __init__(self, buffer: TextBuffer, trust: Trust, search: str = "") -> None:
         self._buffer = buffer
         self._trust = trust
-        self._is_exhaustive = is_exhaustive
+        self._is_exhaustive = search == "everywhere"
+        self._reads_data_fences = search == "near-calls"
+        """Fences around data, such as JSON, do not count as code."""
         self._code = CodeSpanTracker()
         self._pair_searches: dict[tuple[str, tuple[str, ...]], _PairSearch] = {}
         """The last search for each kind of backticks and closers."""
@@ -174,7 +181,8 @@ class MarkerContext:
         is_near = self._example_end >= 0 and distance <= len(tail)
         if is_near and not tail[len(tail) - distance :].strip():
             return True
-        return _ANNOUNCED.search(tail) is not None
+        is_shown = self._reads_data_fences and _SHOWN.search(tail) is not None
+        return is_shown or _ANNOUNCED.search(tail) is not None
 
     def end_example(self, length: int = 0) -> None:
         """Record that an announced example ends `length` characters from here."""
@@ -216,6 +224,8 @@ class MarkerContext:
         """
         code = self._code
         is_inside = code.is_inside()
+        if self._reads_data_fences and code.is_in_data_fence():
+            return False
         if is_inside and (ticks := code.undecided_backticks()):
             is_inside = yield from self._is_paired(ticks, marker)
             code.settle_backticks(paired=is_inside)
@@ -327,6 +337,7 @@ _BEGINS_CONTAINERS = re.compile(rf"{_CONTAINERS.pattern}(?:[-*+]|\d{{1,9}}[.)]?)
 _MAX_PREFIX_LENGTH = 100
 _CODE_TAG = re.compile(r"(code|pre)(?:\s.*)?", re.I)
 _MAX_TAG_LENGTH = 200
+_DATA_LABEL = re.compile(r"\s*(?:json\w*|action|invoke|[\w-]*(?:tool|call)[\w-]*)?(?:\s.*)?", re.I)
 _COMMENT = "!--"
 _COMMENT_END = "--"
 
@@ -341,6 +352,8 @@ class CodeSpanTracker:
         """The fence is in a block quote, and so is its end."""
         self._fence_is_new = False
         """The fence was opened on this line."""
+        self._fence_label = ""
+        """The rest of that line."""
         self._inline = 0
         """The number of backticks that opened the inline code.
 
@@ -387,6 +400,11 @@ class CodeSpanTracker:
         self._end_run(before_text=False)
         self._paired = self._paired or (outside and self._inline > 0)
         return bool(self.fence or self._inline)
+
+    def is_in_data_fence(self) -> bool:
+        """Return True inside a fence whose label names no programming language; not in a quote."""
+        is_data = _DATA_LABEL.fullmatch(self._fence_label) is not None
+        return bool(self.fence) and is_data and not self._quoted
 
     def undecided_backticks(self) -> str:
         """Return the backticks that open inline code only if they are paired later."""
@@ -445,6 +463,8 @@ class CodeSpanTracker:
 
     def _follow_plain(self, text: str) -> None:
         last = text
+        if self._fence_is_new:
+            self._fence_label += text.split("\n", 1)[0]
         if "\n" in text:
             last = text[text.rindex("\n") + 1 :]
             self._inline = self._inline if self._paired else 0
@@ -484,6 +504,7 @@ class CodeSpanTracker:
         """Handle marks that begin or end a fence; the end of one does not begin a list item."""
         if not self.fence:
             self.fence, self._quoted, self._fence_is_new = run, ">" in prefix, True
+            self._fence_label = ""
         elif run.startswith(self.fence) and not before_text:
             marks = prefix.replace(">", "") if self._quoted else prefix
             self.fence = self.fence if marks.strip() else ""

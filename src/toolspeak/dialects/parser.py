@@ -36,9 +36,9 @@ from ..calls.json_values import iter_strings
 from ..calls.resolution import CallResolver, new_call_id
 from ..calls.tools import Toolset, as_tools
 from ..errors import UsageError
-from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassify
+from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish
 from ..security.echo_guard import EchoGuard, FoundCall
-from ..types import Note, Tool, Trust
+from ..types import Note, Rejection, Tool, Trust
 from .call_sink import CallSink, EventWriter
 from .form_matching import FormMatcher
 from .form_reader import ParserState
@@ -51,6 +51,14 @@ from .markers import (
     marker_set,
     marker_table_for,
     without_position_rules,
+)
+from .near_calls import (
+    ReplyTail,
+    find_broken_json,
+    find_near_call,
+    find_unread_block,
+    list_made_calls,
+    may_hold_near_call,
 )
 from .reply_sections import (
     BareMessageReader,
@@ -189,18 +197,22 @@ class Parser:
         yield from self.finish(is_complete=is_complete)
 
 
-def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> ReplyMachine:
-    """Build the machine that reads one reply.
+Search = Literal["", "everywhere", "near-calls"]
+"""Why a text is read: as a reply, or to find calls in any dialect: at every place, or where no code
+in another language is shown."""
 
-    An exhaustive one reads every call in a text, in any dialect and at any place.
-    """
+
+def build_machine(options: ParserOptions, search: Search = "") -> ReplyMachine:
+    """Build the machine that reads one text."""
     toolset = Toolset(options.tools)
     names = None if toolset.declared is None else toolset.names
-    if is_exhaustive:
-        table = without_position_rules(marker_table_for(EVERY_DIALECT, names))
-    else:
+    scope = EVERY_DIALECT
+    if not search:
         scope = build_scope(options.dialect, options.trust, has_tools=names is not None)
-        table = marker_table_for(scope, names)
+    table = marker_table_for(scope, names)
+    is_exhaustive = search == "everywhere"
+    if is_exhaustive:
+        table = without_position_rules(table)
     is_echo = None
     if options.context:
         is_echo = EchoGuard(
@@ -210,8 +222,9 @@ def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> Rep
         toolset, options.trust, is_echo, types_only=options.types_only, new_id=options.new_id
     )
     buffer = TextBuffer(options.max_call)
-    context = MarkerContext(buffer, options.trust, is_exhaustive=is_exhaustive)
-    writer = EventWriter(context.append)
+    context = MarkerContext(buffer, options.trust, search)
+    tail = None if search or not names else ReplyTail()
+    writer = EventWriter(context.append, tail)
     state = ParserState(
         table=table,
         buffer=buffer,
@@ -228,7 +241,7 @@ def find_calls(options: ParserOptions, text: str) -> Iterator[FoundCall]:
     inner = options.for_other_text(dialect=AUTO, trust="lenient")
     for _ in range(_MAX_NESTING):
         inner_texts: list[str] = []
-        machine = build_machine(inner, is_exhaustive=True)
+        machine = build_machine(inner, "everywhere")
         for event in machine.read_whole(text):
             if isinstance(event, CallEnd):
                 yield event.call.name, event.call.arguments
@@ -243,6 +256,13 @@ def makes_calls(options: ParserOptions, text: str) -> bool:
     trust: Trust = "standard" if options.trust == "strict" else options.trust
     found = build_machine(options.for_other_text(trust=trust)).read_whole(text)
     return any(isinstance(event, CallEnd) for event in found)
+
+
+def find_near_call_in(options: ParserOptions, text: str) -> Rejection | None:
+    """Return the first call in a text, in any dialect, that the model must have meant."""
+    other = options.for_other_text(dialect=AUTO, context=options.context)
+    events = build_machine(other, "near-calls").read_whole(text)
+    return find_near_call(text, events, partial(list_made_calls, options.context))
 
 
 def find_final_calls(options: ParserOptions, text: str) -> int:
@@ -265,6 +285,7 @@ class ReplyMachine:
         self._context = context
         self._matcher = matcher
         self._sink = state.sink
+        self._resolver = state.resolver
         self.buffer = state.buffer
         self.writer = state.writer
         find = None if options.trust == "strict" else partial(find_final_calls, options)
@@ -280,6 +301,8 @@ class ReplyMachine:
         )
         self._has_noted_truncation = False
         self._has_noted_closer = False
+        self._unread_markers: dict[str, None] = {}
+        """Markers of calls that no call followed."""
         self._end_of_tokens_in_text = 0
         """Offset in the whole reply where tokens end that other text is known to follow."""
 
@@ -315,6 +338,7 @@ class ReplyMachine:
             drafts = self.find_calls_in_reasoning(self._reasoning.thoughts)
             self.writer.emit(*drafts)
             self._sink.call_count += sum(isinstance(event, CallEnd) for event in drafts)
+        self._reject_near_call()
         self.writer.finish_text(has_calls=self._sink.call_count > 0)
 
     def _read_beginning(self) -> Reading[None]:
@@ -419,12 +443,17 @@ class ReplyMachine:
                     return True
         return False
 
+    def _is_unmistakable(self, literal: str) -> bool:
+        """Return True if a marker that the reply ends with was meant: on its own line, or a
+        control token."""
+        return self.writer.begins_line or literal.startswith(_CONTROL_TOKEN_STARTS)
+
     def _drop_lone_openers(self, literal: str) -> bool:
         """Drop openers at the end of the reply after which no call came.
 
         Within a line they stay text: explanations end so too.
         """
-        if not self.writer.begins_line and not literal.startswith(_CONTROL_TOKEN_STARTS):
+        if not self._is_unmistakable(literal):
             return False
         buffer = self.buffer
         text, at = buffer.text, buffer.position
@@ -438,7 +467,8 @@ class ReplyMachine:
             return False
         opened = text[buffer.position :]
         buffer.position = len(text)
-        self.writer.add_note("truncated", "a call was opened, and nothing followed", opened)
+        problem = "a call was opened, and nothing followed"
+        self._sink.reject(Rejection(opened, "truncated", problem))
         return True
 
     def _read_framed_message(
@@ -494,10 +524,9 @@ class ReplyMachine:
         if self._sink.call_count:
             message = "the reasoning ended here, so the calls before it were withdrawn"
             self.writer.add_note("calls-in-reasoning", message, literal)
-        self.writer.emit(Reclassify())
-        self.writer.end_reasoning()
-        self.writer.has_text = False
+        self.writer.reclassify()
         self._sink.forget_calls()
+        self._unread_markers.clear()
         return True
 
     def find_calls_in_reasoning(self, thoughts: Iterable[str]) -> list[Event]:
@@ -517,6 +546,20 @@ class ReplyMachine:
         kinds = (CallStart, ArgumentsDelta, CallEnd, Note)
         kept = (event for event in events if isinstance(event, kinds))
         return [Note("call-from-reasoning", message), *kept]
+
+    def _reject_near_call(self) -> None:
+        """Reject what looks like a call to a declared tool, if nothing else in the reply does."""
+        tail, tools = self.writer.tail, self._resolver.tools
+        is_settled = self._sink.call_count or self.writer.has_fault
+        if is_settled or tail is None:
+            return
+        text = tail.text
+        found = None
+        if may_hold_near_call(text, tools):
+            found = find_near_call_in(self._options, text) or find_broken_json(text, tools)
+        found = found or find_unread_block(text, self._unread_markers, tools)
+        if found:
+            self._sink.reject(found)
 
     # Markers that begin neither a call nor reasoning.
 
@@ -592,18 +635,31 @@ class ReplyMachine:
         self.writer.mark_call_boundary()
         return True
 
+    def _reject_cut_off(self, literal: str) -> None:
+        """Reject a call that the reply ends in; an explanation may also end with a marker."""
+        buffer = self.buffer
+        rest = buffer.text[buffer.position :]
+        after = rest[len(literal) :].strip()
+        tools = self._resolver.tools
+        names_tool = (
+            bool(after) and tools.declared is not None and tools.has_name_starting_with(after)
+        )
+        is_begun = not buffer.is_complete or self._is_unmistakable(literal)
+        is_call = names_tool or (is_begun and len(literal) > 1)
+        if is_call and not self._has_noted_truncation:
+            self._has_noted_truncation = True
+            self._sink.reject_truncated(rest)
+
     def _note_unread_marker(self, literal: str) -> None:
         """Note a marker that stays text: a call that is cut off, or none at all."""
         if self._matcher.are_prose_forms(self._table.markers[literal].forms):
             return
-        buffer = self.buffer
-        if self._matcher.reached_end and not self._has_noted_truncation:
-            self._has_noted_truncation = True
-            rest = buffer.text[buffer.position : buffer.position + 1000]
-            self.writer.add_note("truncated", "a call is cut off; it was not accepted", rest)
-        elif len(literal) > 3 and not self._matcher.reached_end:
+        if self._matcher.reached_end:
+            self._reject_cut_off(literal)
+        elif len(literal) > 3:
             message = f"{literal} is not followed by a call that can be read"
             self.writer.add_note("not-a-call", message, literal)
+            self._unread_markers[literal] = None
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ..calls.json_values import nesting_depth
 from ..calls.lenient_json import MAX_DEPTH
@@ -37,6 +37,7 @@ from .template import (
     fill_template,
 )
 
+Value = TypeVar("Value")
 _NAME = re.compile(r"[A-Za-z_$@*/][\w.\-:/$@*]*")
 _PLAIN_NAME = re.compile(r"[\w.\-:]+")
 _ID = re.compile(r"[\w.\-:/$@*]+")
@@ -191,7 +192,7 @@ def _examples(dialect: Dialect, tools: Sequence[Tool]) -> list[str]:
     return shown if dialect.parallel else [*shown, "Make one call at a time."]
 
 
-_SAMPLE_VALUES: dict[str, Any] = {"integer": 1, "number": 1, "boolean": True, "object": {}}
+_SAMPLE_NUMBERS = {"year": 2026, "port": 8080, "latitude": 60, "longitude": 11}
 _SAMPLE_FORMATS = {
     "date": "2026-01-31",
     "date-time": "2026-01-31T09:00:00Z",
@@ -203,21 +204,28 @@ _SAMPLE_FORMATS = {
 _WORDS_OF_SAMPLES = {
     "ls": "command",
     "notes.txt": "path file filename",
+    "src": "folder directory dir",
+    "*.py": "glob",
     "https://example.com": "url",
     "Oslo": "city location place",
     "Norway": "country",
     "Europe/Oslo": "timezone",
     "weather in Oslo": "query",
     "How is the weather in Oslo?": "question",
+    "Summarize notes.txt": "prompt instruction task",
     "TODO": "pattern",
     "2026-01-31": "date",
     "09:00": "time",
     "2026-01-31T09:00:00Z": "start",
     "2026-01-31T10:00:00Z": "end",
     "ada@example.com": "email to recipient",
+    "+47 22 00 00 00": "phone",
     "Ada": "name user",
-    "Meeting notes": "title subject",
-    "The meeting is at nine": "body message content text",
+    "ada": "owner",
+    "notes": "repo repository project",
+    "main": "branch",
+    "Meeting notes": "title subject description",
+    "The meeting is at nine": "body message content text old new",
     "en": "language",
     "EUR": "currency",
     "celsius": "unit",
@@ -227,7 +235,26 @@ _WORDS_OF_SAMPLES = {
 }
 _SAMPLE_TEXTS = {word: text for text, words in _WORDS_OF_SAMPLES.items() for word in words.split()}
 """Texts for parameters by a word of their name: weak models copy what they are shown."""
+_OTHER_TEXTS = {
+    "notes.txt": "summary.txt",
+    "src": "docs",
+    "Oslo": "Bergen",
+    "2026-01-31": "2026-02-01",
+    "2026-01-31T09:00:00Z": "2026-01-31T10:00:00Z",
+    "09:00": "10:00",
+    "09:00:00Z": "10:00:00Z",
+    "ada@example.com": "bo@example.com",
+    "Ada": "Bo",
+    "The meeting is at nine": "The meeting is at ten",
+    "en": "no",
+    "EUR": "NOK",
+    "42": "43",
+    "example": "another example",
+}
+"""Texts for the second of two parameters: a new text differs from the old one."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_MAX_SAMPLE_DEPTH = 8
+"""A schema may contain itself. Lists are empty from a quarter of this depth on."""
 
 
 def tools_for_examples(tools: Sequence[Tool]) -> Sequence[Tool]:
@@ -237,44 +264,72 @@ def tools_for_examples(tools: Sequence[Tool]) -> Sequence[Tool]:
 
 def sample_call(tool: Tool, identity: str) -> ToolCall:
     """Return an example call with all required arguments and no others."""
-    required = get_required(tool.parameters)
-    arguments = {
-        key: _sample_value(key, schema, tool.parameters)
-        for key, schema in get_properties(tool.parameters).items()
-        if key in required
-    }
+    arguments = _sample_object(tool.parameters, tool.parameters, 0)
     return ToolCall(id=identity, name=tool.name, arguments=arguments)
 
 
-def _sample_value(key: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+def _sample_object(
+    schema: Mapping[str, Any], root: Mapping[str, Any], depth: int
+) -> dict[str, Any]:
+    required = get_required(schema)
+    sample: dict[str, Any] = {}
+    for key, declared in get_properties(schema).items():
+        if key in required:
+            sample[key] = _sample_value(key, declared, root, [*sample.values()], depth)
+    return sample
+
+
+def _sample_value(
+    key: str, schema: Any, root: Mapping[str, Any], used: Sequence[Any], depth: int
+) -> Any:
+    """Return a value for a parameter, unlike those that are `used` beside it."""
     whole = resolve_ref(schema, root)
+    types = allowed_types(whole, root)
+    kind = next(iter(sorted(types - {"null"})), "null" if types else "string")
+    whole = {**whole, **select_branch(whole, root, kind)}
     for word in ("examples", "enum"):
         if isinstance(whole.get(word), list) and whole[word]:
-            return whole[word][0]
+            return next((one for one in whole[word] if one not in used), whole[word][0])
     for word in ("const", "default"):
-        if word in whole:
+        if whole.get(word) is not None:
             return whole[word]
-    kind = next(iter(sorted(allowed_types(whole, root))), "string")
     match kind:
         case "object":
-            inner = get_properties(whole)
-            return {name: _sample_value(name, inner[name], root) for name in get_required(whole)}
+            return _sample_object(whole, root, depth + 1) if depth < _MAX_SAMPLE_DEPTH else {}
         case "array":
-            return []
-        case "integer" | "number" if isinstance(whole.get("minimum"), int):
-            return max(1, whole["minimum"])
+            items = whole.get("items") if depth < _MAX_SAMPLE_DEPTH // 4 else None
+            return [_sample_value(key, items, root, (), depth + 1)] if items else []
         case "string":
-            return _sample_text(key, whole)
+            return _sample_text(key, whole, used)
+        case "integer" | "number":
+            return _sample_number(key, whole)
         case _:
-            return _SAMPLE_VALUES.get(kind)
+            return True if kind == "boolean" else None
 
 
-def _sample_text(key: str, schema: Mapping[str, Any]) -> str:
-    if text := _SAMPLE_FORMATS.get(str(schema.get("format"))):
-        return text
+def _sample_number(key: str, schema: Mapping[str, Any]) -> float:
+    """Return the number that fits a parameter's name, or else 1, within the schema's limits."""
+    number = _find_by_name(key, _SAMPLE_NUMBERS) or 1
+    for limit, choose in (("minimum", max), ("maximum", min)):
+        if isinstance(schema.get(limit), (int, float)):
+            number = choose(number, schema[limit])
+    return number
+
+
+def _sample_text(key: str, schema: Mapping[str, Any], used: Sequence[Any]) -> str:
+    text = _SAMPLE_FORMATS.get(str(schema.get("format"))) or _find_by_name(key, _SAMPLE_TEXTS)
+    text = text or "example"
+    return _OTHER_TEXTS.get(text, text) if text in used else text
+
+
+def _find_by_name(key: str, samples: Mapping[str, Value]) -> Value | None:
+    """Return the sample for a word of a parameter's name."""
     # The last word of a name says the most: `file_path`, `startDate`.
-    words = [word.lower() for word in reversed(_WORD.findall(key))]
-    return next((_SAMPLE_TEXTS[word] for word in words if word in _SAMPLE_TEXTS), "example")
+    for word in reversed(_WORD.findall(key)):
+        for spelling in (word.lower(), word.lower().removesuffix("s")):
+            if spelling in samples:
+                return samples[spelling]
+    return None
 
 
 # Calls.

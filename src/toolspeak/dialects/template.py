@@ -221,7 +221,7 @@ COMMON_REASONING_TAGS = (
 EXAMPLE_REQUEST = "User: Please use "
 EXAMPLE_ANSWER = "Assistant: Done."
 ONE_CALL_INTRODUCTION = (
-    "To call a tool, write it in exactly this form, with its name and your arguments:"
+    "To call a tool, write the call in exactly this form, with the tool's name and your arguments:"
 )
 SEVERAL_CALLS_INTRODUCTION = "To make several calls at once, write them like this:"
 RESULT_INSTRUCTION = "After a call, you receive its result."
@@ -307,8 +307,8 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """Spans that only tools may write; if a model writes one, it is dropped."""
     trailing_tokens: tuple[str, ...] = ()
     """Tokens that are dropped at the end of a message; they are text anywhere else."""
-    allows_leading_prose: bool = False
-    """A line of prose may precede the JSON."""
+    allows_prose: bool = False
+    """A few words may precede and follow the JSON."""
     reserved_names: tuple[str, ...] = ()
     """Words that cannot be the name of a tool, because they mean something else."""
     no_call_names: tuple[str, ...] = ()

@@ -196,9 +196,9 @@ class Holdback:
                 pass
             case CallRejected() | CallStart():
                 self._is_waiting = True
-            case Note("truncated") | Note("not-a-call"):
+            case Note("not-a-call"):
                 # The block's text follows this note.
-                self._is_waiting = not self._sent.has_text or event.code == "truncated"
+                self._is_waiting = not self._sent.has_text
             case TextDelta() if self._refusal_detector and not self._is_waiting:
                 return self._hold_opening(event, self._refusal_detector)
             case _:

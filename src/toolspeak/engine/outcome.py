@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -11,15 +10,12 @@ from typing import Literal
 from msgspec import Struct
 
 from ..calls.json_values import strip_code_fence
-from ..calls.resolution import MAX_QUOTE, CallKey, call_key
+from ..calls.resolution import CallKey, call_key
 from ..calls.schema import get_validator
-from ..dialects import Parser
-from ..events import fold
 from ..security.message_origin import last_user_text
 from ..security.refusals import begins_like_refusal, find_refusal
 from ..types import (
     Message,
-    Note,
     Reasoning,
     Rejection,
     Reply,
@@ -41,6 +37,7 @@ OutcomeKind = Literal[
     "missing-call",
     "false-refusal",
     "truncated-call",
+    "near-call",
     "repeated-call",
     "wrong-format",
     "empty",
@@ -54,6 +51,7 @@ OUTCOMES: dict[OutcomeKind, str] = {
     "missing-call": "no call, although one is required",
     "false-refusal": "a claim that tools are missing, although a suitable one was offered",
     "truncated-call": "a truncated call",
+    "near-call": "a call in a form that is not accepted",
     "repeated-call": "a call that was already made several times with the same result",
     "wrong-format": "an answer that is not in the requested format",
     "empty": "an empty reply",
@@ -65,14 +63,13 @@ _REJECTION_OUTCOMES: dict[str, OutcomeKind] = {
     "malformed": "invalid-call",
     "too-long": "invalid-call",
     "truncated": "truncated-call",
+    "near-call": "near-call",
 }
 """The outcomes of rejected blocks that were meant as calls. Other rejections are examples, echoes
 and the like. The first of these codes that occurs in a reply determines its outcome."""
 _MAX_REFUSAL = 100_000
 """The characters of a reply that may be a refusal; a longer one is an answer."""
 _COMPARED_CHARACTERS = 60
-_BODY_START = re.compile(r"[>\])=]\s*[{\[<\"]")
-"""The start of a call's body after its opening marker."""
 
 
 class Outcome(Struct, frozen=True):
@@ -100,7 +97,7 @@ def classify_reply(
         # An image, or an item of a hosted tool, whose work counts as a call.
         return Outcome("calls" if offered.has_hosted_tools else "answer")
     if offered.allowed:
-        if outcome := _classify_blocks(reply, offered.allowed):
+        if outcome := _classify_blocks(reply):
             return outcome
         if request.tool_choice.mode == "required":
             return Outcome("missing-call")
@@ -109,11 +106,9 @@ def classify_reply(
     return Outcome(_classify_text(reply, request, offered.allowed))
 
 
-def _classify_blocks(reply: Reply, tools: Sequence[Tool]) -> Outcome | None:
+def _classify_blocks(reply: Reply) -> Outcome | None:
     """Return the outcome of the blocks that were meant as calls and rejected."""
     blocks = [one for one in reply.rejected if not _is_quoted_data(one, reply.text)]
-    blocks += _find_unparsed_calls(reply, tools)
-    blocks += _find_bare_call(reply.text.strip(), tools)
     for code, kind in _REJECTION_OUTCOMES.items():
         if rejected := tuple(one for one in blocks if one.code == code):
             return Outcome(kind, rejected)
@@ -144,39 +139,6 @@ def _is_quoted_data(rejection: Rejection, text: str) -> bool:
     """Return True if a malformed block names no tool and follows other text."""
     begins = text.lstrip().startswith(rejection.raw.strip()[:_COMPARED_CHARACTERS])
     return rejection.code == "malformed" and not rejection.name and not begins
-
-
-def _find_unparsed_calls(reply: Reply, tools: Sequence[Tool]) -> Iterable[Rejection]:
-    """Find failed calls that the parser left as text: the reply begins with one, or ends inside
-    one."""
-    for note in reply.notes:
-        if note.code == "truncated" and note.where and is_truncated(note, reply.stop_reason):
-            begins = reply.text.rfind(note.where[:_COMPARED_CHARACTERS])
-            raw = reply.text[max(0, begins) :]
-            # Truncated JSON that names no tool may be anything.
-            if raw.lstrip()[:1] not in "{[" or any(tool.name in raw for tool in tools):
-                yield Rejection(raw, note.code, note.message)
-        elif note.code == "not-a-call" and reply.text.lstrip().startswith(note.where):
-            yield Rejection(reply.text, "malformed", note.message)
-
-
-def _find_bare_call(text: str, tools: Sequence[Tool]) -> Iterable[Rejection]:
-    """Find a reply that is one JSON call to a known tool with invalid arguments.
-
-    Other JSON may be the answer that was asked for.
-    """
-    if text[:1] not in ("{", "[") or not any(f'"{tool.name}"' in text for tool in tools):
-        return ()
-    parser = Parser(dialect="raw-json", tools=tools)
-    rejected = fold([*parser.feed(text), *parser.finish()]).rejected
-    return (
-        one for one in rejected if one.code == "invalid-arguments" and one.raw == text[:MAX_QUOTE]
-    )
-
-
-def is_truncated(note: Note, stop_reason: str | None = None) -> bool:
-    """Return True if the reply ends inside a call, and does not only mention a marker."""
-    return stop_reason == "length" or _BODY_START.search(note.where) is not None
 
 
 def _classify_refusal(text: str, request: Request, tools: tuple[Tool, ...]) -> OutcomeKind:

@@ -383,18 +383,19 @@ class Pipeline:
 
     def find_mode_evidence(self, reply: Reply) -> ModeEvidence | None:
         """Return what the final reply shows about how the model calls tools."""
-        is_native = self.profile.mode == "auto" and self.recovery.plan.mode == "native"
-        problem = self.recovery.tools_error
-        lacks_tools = (
-            problem is not None
-            and bool(self.request.tools)
-            and not reply.failure
-            and rejects_all_tools(problem.failure)
-        )
-        if not (is_native and reply.calls) and not lacks_tools:
+        if self.profile.mode != "auto" or reply.failure or not self.request.tools:
             return None
-        is_text_call = any(call.raw for call in reply.calls) if is_native and reply.calls else None
-        return ModeEvidence(self.profile.upstream, self.profile.model, lacks_tools, is_text_call)
+        recovery = self.recovery
+        problem = recovery.tools_error
+        rejects_tools = problem is not None and rejects_all_tools(problem.failure)
+        ignores_tools = recovery.has_left_native and bool(reply.calls)
+        is_text_call = None
+        if recovery.plan.mode == "native" and reply.calls:
+            is_text_call = any(call.raw for call in reply.calls)
+        needs_prompt = rejects_tools or ignores_tools
+        if not needs_prompt and is_text_call is None:
+            return None
+        return ModeEvidence(self.profile.upstream, self.profile.model, needs_prompt, is_text_call)
 
 
 class ModeEvidence(Struct, frozen=True):
@@ -402,8 +403,9 @@ class ModeEvidence(Struct, frozen=True):
 
     upstream: str
     model: str
-    lacks_tools: bool
-    """The upstream rejected native tools, and the same request succeeded without them."""
+    needs_prompt: bool
+    """The upstream rejected native tools, or the model ignored them, and the same request succeeded
+    with the tools in the prompt."""
     is_text_call: bool | None
     """A native model wrote its call into the text; None if it made no call."""
 

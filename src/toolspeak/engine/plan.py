@@ -88,7 +88,7 @@ def involves_tools(request: Request) -> bool:
 def _choose_mode(profile: ModelProfile) -> tuple[ToolsMode, str]:
     """Return the mode and the reason for it."""
     if profile.mode != "auto":
-        return profile.mode, f"the configuration sets {profile.mode}"
+        return profile.mode, f"`tools` is set to {profile.mode} for this model"
     if profile.learned_mode:
         return (
             profile.learned_mode,
@@ -113,7 +113,7 @@ def _choose_dialect(mode: ToolsMode, configured: str | None, model: str) -> tupl
     if mode == "constrained":
         return CONSTRAINED, ""
     if configured:
-        return configured, f"the configuration sets {configured}"
+        return configured, f"`dialect` is set to {configured} for this model"
     known = next(iter(dialects_for_model(model)), None)
     if known:
         return known.name, f"models with this name write {known.name}"

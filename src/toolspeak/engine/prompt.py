@@ -133,7 +133,7 @@ def _write_example(dialect: Dialect, tools: Sequence[Tool], steps: Sequence[Tool
     for call in calls:
         result = ToolResult(call_id=call.id, name=call.name, content="ok")
         turns.append(f"Assistant: {render_calls(dialect, [call], tools)}")
-        turns.append(f"Result: {render_results(dialect, [result])}")
+        turns.append(f"Tool: {render_results(dialect, [result])}")
     return "\n".join((*turns, EXAMPLE_ANSWER))
 
 

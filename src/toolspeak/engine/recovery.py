@@ -51,13 +51,16 @@ RECOVERY_STEPS: dict[OutcomeKind, tuple[Step, ...]] = {
     "invalid-call": ("correct", "constrain", "correct"),
     "unknown-tool": ("correct", "constrain", "correct"),
     "missing-call": ("constrain", "prompt", "correct", "correct"),
-    "false-refusal": ("correct", "constrain", "correct"),
+    "false-refusal": ("correct", "constrain", "prompt", "correct"),
     "truncated-call": ("continue", "correct", "correct"),
+    "near-call": ("correct", "prompt"),
     "repeated-call": ("correct", "correct"),
     "wrong-format": ("reformat",),
-    "empty": ("correct", "correct"),
+    "empty": ("correct", "prompt", "correct"),
 }
 """The steps for each outcome that is a fault, in order. Other outcomes need no recovery."""
+_IGNORES_TOOLS = frozenset[OutcomeKind]({"missing-call", "false-refusal", "near-call", "empty"})
+"""Outcomes of a native model that seems not to have seen its tools."""
 
 
 class Recovery:
@@ -73,6 +76,8 @@ class Recovery:
         self.is_reformatting = False
         self.tools_error: UpstreamError | None = None
         """The upstream's error when it rejected native tools."""
+        self.has_left_native = False
+        """The model ignored its native tools, and was then told them in the prompt."""
         self._reason = reason
         self._next_request = request
         self._prefix = ""
@@ -146,6 +151,8 @@ class Recovery:
                     self.request, tools=None, tool_choice=ToolChoice()
                 )
             case "constrain" | "prompt":
+                is_native = self.plan.mode == "native"
+                self.has_left_native |= is_native and outcome.kind in _IGNORES_TOOLS
                 mode = "constrained" if step == "constrain" else "prompt"
                 self.plan = plan_with_mode(self.profile, mode, OUTCOMES[outcome.kind])
                 self._next_request = self.request
@@ -245,13 +252,17 @@ CORRECTIONS: dict[OutcomeKind, tuple[str, str]] = {
         "Do not answer in text. Call one of these tools: {tools}.",
     ),
     "false-refusal": (
-        "You have tools for this task. You do not need access of your own: the tools do the work."
-        "\nCall one of these tools now: {tools}.",
+        "You have tools for this task. They do the work for you.\n"
+        "Call one of these tools now: {tools}.",
         "Call one of these tools: {tools}.",
     ),
     "truncated-call": (
         "Your call was cut off and not run.\nCall the tool again with shorter values.",
         "Your call was cut off again. Use shorter values.",
+    ),
+    "near-call": (
+        "Your call was not run: it was not in the form of a tool call.\nCall the tool again.",
+        "Your call was not in the form of a tool call. Call the tool again.",
     ),
     "repeated-call": (
         "You made this call several times, and its result has not changed. Do not "
@@ -267,7 +278,7 @@ CORRECTIONS: dict[OutcomeKind, tuple[str, str]] = {
 CONTINUE = "Continue exactly where you stopped. Do not repeat or explain anything."
 _NO_PROSE = "Do not explain anything."
 _CALL_ONLY = "Write only the call."
-_CALL_FORM = "Write only the call, in this form, with your own values:\n{form}"
+_CALL_FORM = "Write only the call, in this form, with the tool's name and your values:\n{form}"
 _ANSWERABLE_OUTCOMES = frozenset[OutcomeKind]({"repeated-call", "empty"})
 """Outcomes after which the model may also answer in text."""
 _MAX_PROBLEMS = 5

@@ -11,14 +11,16 @@ emitted when it is complete, with the name of a declared tool and arguments that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from io import StringIO
+from itertools import filterfalse
 from typing import Any, ClassVar, Protocol
 
 from msgspec import structs
 
 from ..calls.resolution import CallResolver
-from ..dialects import Parser
+from ..dialects import Dialect, Parser
 from ..dialects.markers import AUTO
 from ..events import (
     ArgumentsDelta,
@@ -37,6 +39,7 @@ from ..types import (
     COMPLETE_STOP_REASONS,
     Failure,
     Note,
+    Rejection,
     Request,
     StopReason,
     ToolCall,
@@ -48,6 +51,7 @@ from .offered_tools import OfferedTools
 
 _MAX_SEARCHED = 2**22
 """The number of characters of a reply that are searched for calls; no model writes as many."""
+_OPENING = re.compile(r"\s*(\W*\w+)")
 _CONTENT = frozenset({TextDelta, ReasoningDelta, CallStart, ArgumentsDelta, PartAdded})
 
 
@@ -151,13 +155,52 @@ def _make_text_reader_factory(attempt: Attempt) -> TextReaderFactory | None:
             reads_reasoning=reads_reasoning,
             new_id=attempt.new_id,
         )
+        reader = ConstrainedReader(parser) if attempt.plan.mode == "constrained" else parser
         if prefix:
             # A truncated call continues in the first text, if at all.
-            parser.feed(prefix)
-            prefix = ""
-        return ConstrainedReader(parser) if attempt.plan.mode == "constrained" else parser
+            reader, prefix = ContinuationReader(reader, prefix, attempt.dialect), ""
+        return reader
 
     return open_text_reader
+
+
+class ContinuationReader:
+    """Reads the rest of a truncated call, or the whole call if the model begins it again."""
+
+    def __init__(self, reader: TextReader, prefix: str, dialect: Dialect | None) -> None:
+        self._reader = reader
+        self._prefix = prefix
+        opening = _OPENING.match(prefix)
+        forms = dialect.forms if dialect else ()
+        openings = (opening[1] if opening else prefix, *(form.opener for form in forms))
+        self._openings = tuple(filter(None, openings))
+        """Beginnings of calls; a continuation does not begin so."""
+        self._start = ""
+
+    @property
+    def is_in_call(self) -> bool:
+        return self._reader.is_in_call
+
+    def feed(self, text: str) -> Iterable[Event]:
+        if not self._prefix:
+            return self._reader.feed(text)
+        self._start += text
+        start = self._start.lstrip()
+        is_undecided = any(one.startswith(start) and one != start for one in self._openings)
+        return () if is_undecided else self._begin()
+
+    def find_calls_in_reasoning(self, reasoning: str) -> Iterable[Event]:
+        return self._reader.find_calls_in_reasoning(reasoning)
+
+    def finish(self, *, is_complete: bool) -> Iterable[Event]:
+        events = self._begin() if self._prefix else ()
+        return [*events, *self._reader.finish(is_complete=is_complete)]
+
+    def _begin(self) -> Iterable[Event]:
+        is_new = self._start.lstrip().startswith(self._openings)
+        text = self._start if is_new else self._prefix + self._start
+        self._prefix = ""
+        return self._reader.feed(text)
 
 
 class CallExtractor:
@@ -243,7 +286,9 @@ class CallExtractor:
 
     def _handle_start(self, event: CallStart) -> Iterable[Event]:
         self._start, self._arguments = event, []
-        return self._flush_text() if self._text_reader else ()
+        flushed = self._flush_text() if self._text_reader else ()
+        # The model does make a call: the text before it only mentions it.
+        return list(filterfalse(_is_near_call, flushed))
 
     def _handle_arguments(self, event: ArgumentsDelta) -> Iterable[Event]:
         self._arguments.append(event.json)
@@ -255,8 +300,8 @@ class CallExtractor:
     def _handle_finish(self, event: Finish) -> Iterable[Event]:
         is_complete = event.stop_reason in COMPLETE_STOP_REASONS
         flushed = self._flush_text(is_complete=is_complete) if self._text_reader else []
-        if is_complete and not self.count:
-            flushed += self._accept_calls_in_reasoning()
+        if is_complete and not self.count and (calls := self._accept_calls_in_reasoning()):
+            flushed = [*filterfalse(_is_near_call, flushed), *calls]
         reason = self._correct_stop_reason(event.stop_reason)
         if reason != event.stop_reason:
             event = structs.replace(event, stop_reason=reason)
@@ -376,6 +421,14 @@ class CallExtractor:
         Failure: _handle_failure,
     }
     """Events of other types pass unchanged."""
+
+
+def _is_near_call(event: Event) -> bool:
+    match event:
+        case CallRejected(rejection=Rejection(code="near-call")) | Note(code="near-call"):
+            return True
+        case _:
+            return False
 
 
 def _history_ids(request: Request) -> set[str]:

@@ -22,10 +22,10 @@ from msgspec import Struct, structs
 
 from ..config.document import ConfigError, escape_variables
 from ..config.loading import DEFAULT_FILE, LoadedConfig, read_config
-from ..config.providers import PROVIDERS
+from ..config.providers import EMBEDDED, PROVIDERS
 from ..config.settings import ModelSettings, UpstreamSettings, find_named_model, resolve_aliases
 from ..errors import UsageError
-from ..upstream.catalog import EMBEDDED, ResolvedModel
+from ..upstream.catalog import ResolvedModel
 from .probe import ProbeReport
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")

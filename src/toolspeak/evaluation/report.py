@@ -168,7 +168,9 @@ def _list_shares(all_figures: Sequence[ModeFigures]) -> dict[str, list[CorrectSh
 def check_plot_path(path: Path) -> None:
     """Raise `UsageError` if the chart could not be written, before any question is asked."""
     if path.suffix.lower() not in PICTURES:
-        raise UsageError(f"--plot {path}: the name must end with {', '.join(PICTURES)}")
+        raise UsageError(
+            f"--plot {path}: the name must end with {', '.join(PICTURES[:-1])} or {PICTURES[-1]}"
+        )
     if not path.absolute().parent.is_dir():
         raise UsageError(f"--plot {path}: the folder {path.parent} does not exist")
     if find_spec("matplotlib") is None:

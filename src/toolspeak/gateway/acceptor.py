@@ -58,7 +58,7 @@ class ConnectionAcceptor:
         except OSError as problem:
             if (now := monotonic()) - self._logged_at > _LOG_SECONDS:
                 self._logged_at = now
-                log.error("connections have to wait: %s", problem)
+                log.error("new connections cannot be accepted yet: %s", problem)
             self._loop.remove_reader(self._listener)
             self._pause = self._loop.call_later(_RETRY_SECONDS, self._listen)
             return

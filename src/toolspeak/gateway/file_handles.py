@@ -61,5 +61,7 @@ class FileHandles:
         self._skipped = _MAX_SKIPPED if free > 8 * RESERVE else 0
         if is_scarce and (now := monotonic()) - self._logged_at > _EPISODE:
             self._logged_at = now
-            log.error("%d of %d file handles are in use, so requests are refused", lowest, limit)
+            message = "%d of %d file handles are in use, so requests are refused; "
+            message += "start the gateway with a higher `ulimit -n`"
+            log.error(message, lowest, limit)
         return is_scarce

@@ -48,11 +48,11 @@ def decode_body(data: bytes, limits: Limits) -> dict[str, Any]:
 def check_schemas(request: Request) -> None:
     """Raise if a schema of a request cannot be validated in any reasonable time."""
     if request.tools and (name := _find_endless_schema(request.tools)):
-        message = f"the schema of the tool {name!r} cannot be validated: its references multiply"
+        message = f"the schema of the tool {name!r} is too large once its `$ref`s are expanded"
         raise WireError(message, "$.tools")
     wanted = request.response_format
     if wanted and wanted.schema and is_endless(wanted.schema):
-        message = "the schema of the response format cannot be validated: its references multiply"
+        message = "the schema of the response format is too large once its `$ref`s are expanded"
         raise WireError(message)
 
 

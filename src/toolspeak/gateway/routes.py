@@ -192,7 +192,7 @@ class ApiRoutes:
         conversations, response_id = self._gateway.conversations, match["id"]
         body = await conversations.read_body(context.client_key, response_id)
         if body is None:
-            message = f"the response {response_id!r} is not stored"
+            message = f"the response {response_id!r} is not stored, or has expired"
             raise Refused(Failure("not_found", message, 404))
         if context.request.method == "DELETE":
             await conversations.delete_response(context.client_key, response_id)

@@ -142,7 +142,7 @@ class GatewayProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as problem:
             self.send_400_response(f"{_INVALID_REQUEST}: {problem}")
         if self._head_size > MAX_HEAD:
-            message = f"the request has more than {MAX_HEAD} bytes of headers or of trailers"
+            message = f"the request has more than {MAX_HEAD} bytes of headers or trailers"
             self._refuse(Failure("too_large", message, 431))
 
     def _parse(self, data: bytes) -> bytes:

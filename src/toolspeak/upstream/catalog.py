@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct, structs
 
 from ..config.loading import apply_provider
-from ..config.providers import PROVIDERS
+from ..config.providers import EMBEDDED, PROVIDERS
 from ..config.settings import (
     PUBLIC_HEADERS,
     Config,
@@ -29,7 +29,6 @@ from ..engine import ModelProfile
 from ..errors import ToolspeakError
 from ..types import Capabilities, Failure, Quirks
 
-EMBEDDED = "embedded"
 _MAX_RESOLVED = 1000
 """Limits the cache: clients may invent any number of names, and the default model serves each."""
 _CUSTOM_PROVIDER = "custom"

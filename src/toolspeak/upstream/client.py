@@ -58,6 +58,9 @@ _COMPLETE_TIMEOUT = 2.0
 _CONTEXT_ADVICE = (
     "(Shorten the conversation, offer fewer tools, or choose a model with a larger context.)"
 )
+_NO_HANDLES_LEFT = (
+    "the gateway has no file handles left; try again later, or start it with a higher `ulimit -n`"
+)
 _MAX_ERROR_TEXT = 1000
 _UNKNOWN_TYPE = "application/octet-stream"
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
@@ -188,7 +191,7 @@ class UpstreamClient:
             return connection
         except CannotConnect as problem:
             if problem.is_exhausted:
-                failure = Failure("overloaded", "the gateway has no file handles left", 503)
+                failure = Failure("overloaded", _NO_HANDLES_LEFT, 503)
                 raise UpstreamError(failure, {"retry-after": "1"}) from None
             status = 504 if problem.is_timeout else 502
             raise upstream_error(endpoint, str(problem), status) from None
@@ -253,7 +256,10 @@ def _encode_head(
     headers |= extra_headers
     headers.pop("content-length", None)
     if any(map(_CONTROL_CHARACTER.search, headers.values())):
-        raise upstream_error(endpoint, "cannot be used: a header for it has a control character")
+        problem = (
+            "cannot be used: its `key`, its `headers` or the client's have a control character"
+        )
+        raise upstream_error(endpoint, problem)
     authorization = "" if "authorization" in headers else address.authorization
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"{address.head}{authorization}{lines}"

@@ -15,10 +15,11 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ..config.addresses import is_loopback
+from ..config.providers import EMBEDDED
 from ..config.settings import Config, ModelSettings, UpstreamSettings
 from ..errors import UpstreamError, WireError
 from ..wires.framing import decode_json
-from .catalog import EMBEDDED, DiscoveredServer, Endpoint
+from .catalog import DiscoveredServer, Endpoint
 from .client import UpstreamClient
 from .embedded import EmbeddedModel, bundled_model
 from .timers import Ticker

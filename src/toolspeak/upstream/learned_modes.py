@@ -28,7 +28,7 @@ class LearnedModes:
     async def learn(self, evidence: ModeEvidence) -> None:
         """Remember what a request has shown; enough of it makes `prompt` the learned mode."""
         upstream, model, is_text = evidence.upstream, evidence.model, evidence.is_text_call
-        if evidence.lacks_tools and not await self._has_called_natively(upstream, model):
+        if evidence.needs_prompt and not await self._has_called_natively(upstream, model):
             await self.set(upstream, model, "prompt")
         if is_text is not None:
             text_calls = await self.add_call(upstream, model, is_text=is_text)

@@ -13,10 +13,11 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
+from ..config.providers import EMBEDDED
 from ..config.settings import Config
 from ..errors import UsageError
 from ..store.base import MemoryStore
-from .catalog import EMBEDDED, Catalog, ResolvedModel, UnknownModelError
+from .catalog import Catalog, ResolvedModel, UnknownModelError
 from .client import UpstreamClient
 from .discovery import KNOWN_SERVERS, LocalModels
 from .learned_modes import LearnedModes

@@ -213,7 +213,7 @@ class _OpenCall(Struct, eq=False):
             return arguments, problem, repairs
         texts = [value for value in arguments.values() if isinstance(value, str)]
         if len(texts) != 1:
-            return None, "the freeform tool needs exactly one text", ()
+            return None, "the tool takes exactly one text, in `input`", ()
         renamed = () if "input" in arguments else ("wrong-input-key",)
         return {"input": texts[0]}, "", (*repairs, *renamed)
 

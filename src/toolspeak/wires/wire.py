@@ -188,7 +188,7 @@ class Wire(Struct, frozen=True, kw_only=True):
         if "images" in unsupported and any(isinstance(part, Image) for part in parts):
             lost.append(("images in replies", "$.parts"))
         if "order" in unsupported and _is_mixed(parts):
-            lost.append(("reasoning, text and calls in any order", "$.parts"))
+            lost.append(("this order of reasoning, text and calls", "$.parts"))
         if "refusals" in unsupported and reply.stop_reason in _UNUSUAL_STOPS:
             lost.append((f"the stop reason `{reply.stop_reason}`", "$.stop_reason"))
         if reply.wire != self.name:

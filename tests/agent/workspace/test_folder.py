@@ -155,7 +155,7 @@ def test_missing_file_is_reported_with_similar_names(workspace: Workspace) -> No
 
 def test_workspace_that_is_not_a_folder_is_rejected(folder: Path) -> None:
     for path in ("README.md", "nothing"):
-        with pytest.raises(UsageError, match="`folder` is not a folder"):
+        with pytest.raises(UsageError, match="`folder` must be an existing folder"):
             Workspace(open_folder(folder / path))
 
 

@@ -78,7 +78,7 @@ def test_long_line_is_shortened(folder: Path, workspace: Workspace) -> None:
 def test_large_file_is_not_read(folder: Path, workspace: Workspace) -> None:
     with (folder / "large").open("wb") as file:
         file.truncate(1 << 40)
-    assert "larger than 8 MB" in get_error(lambda: workspace.read_file("large"))
+    assert "larger than 8 MiB" in get_error(lambda: workspace.read_file("large"))
     assert "[Skipped, too large or unreadable: large.]" in workspace.search("x", "large")
 
 
@@ -177,7 +177,7 @@ def test_edit_that_would_exceed_the_size_limit_is_refused(
         lambda: workspace.edit_file("file", "a", "b" * 1000, all=True),
         lambda: workspace.edit_file("new", "", "b" * 9_000_000),
     ):
-        assert get_error(call) == "The file would become larger than 8 MB."
+        assert get_error(call) == "The file would become larger than 8 MiB."
     assert not (folder / "new").exists()
 
 

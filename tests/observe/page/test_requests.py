@@ -53,7 +53,7 @@ def test_request_of_each_api_can_be_replayed(
     open_first(inspector)
     # The client's request, the plan, the prompt, the reply, its calls, and the response.
     inspector.wait_for(".detail .column:nth-child(1)", "What is the weather in Oslo?")
-    inspector.wait_for(".detail .column:nth-child(2) .reasons", "the configuration sets")
+    inspector.wait_for(".detail .column:nth-child(2) .reasons", "is set to")
     inspector.wait_for(".message[data-role=user]", "What is the weather in Oslo?")
     inspector.wait_for(f"{REPLY} mark.mark-call", '"city": "Oslo"')
     inspector.wait_for(".detail .column:nth-child(3) .card-call", '"Oslo"')

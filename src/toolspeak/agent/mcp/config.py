@@ -108,7 +108,7 @@ def _build_servers(
     entries = document.values[key]
     if not isinstance(entries, dict):
         keys = " or ".join(f"`{one}`" for one in _SERVER_KEYS)
-        problem = f"Expected an object {keys} with a server under each name"
+        problem = f"Expected an object {keys} that maps names to servers"
         document.add_problems(ConfigProblem(problem))
         return ()
     seen: dict[str, str] = {}

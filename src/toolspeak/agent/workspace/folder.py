@@ -40,10 +40,10 @@ _OPEN_FILE: int = (
 )
 _CREATE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN_FILE
 _MAX_SHOWN = 200
-_NOT_REGULAR = {stat.S_IFDIR: "is a folder", stat.S_IFLNK: "leads through too many links"}
+_NOT_REGULAR = {stat.S_IFDIR: "is a folder", stat.S_IFLNK: "goes through too many links"}
 _IS_DEVICE = "is a pipe, a socket or a device, not a file"
 _ERRORS = {
-    errno.ENOTDIR: "leads through something that is not a folder, or through too many links",
+    errno.ENOTDIR: "is not a valid path: a part of it is not a folder, or it has too many links",
     errno.ELOOP: "was just replaced by a link",
     errno.EEXIST: "already exists",
     errno.EISDIR: "is a folder",
@@ -187,7 +187,7 @@ class ConfinedFolder(Struct, frozen=True):
 def open_folder(path: str | os.PathLike[str]) -> ConfinedFolder:
     root = os.path.realpath(os.path.expanduser(path))
     if not os.path.isdir(root):
-        raise UsageError(f"`folder` is not a folder: {os.fspath(path)!r}")
+        raise UsageError(f"`folder` must be an existing folder, got {os.fspath(path)!r}")
     return ConfinedFolder(root, _identify(os.stat(root)))
 
 
@@ -207,7 +207,7 @@ def read_content(folder: ConfinedFolder, path: str, *, to_change: bool = False) 
             # Files in /proc are longer than their reported size.
             data = file.read(MAX_FILE_SIZE + 1)
     if len(data) > MAX_FILE_SIZE:
-        limit = f"{MAX_FILE_SIZE >> 20} MB"
+        limit = f"{MAX_FILE_SIZE >> 20} MiB"
         raise WorkspaceError(f"{escape_path(location.path)} is larger than {limit}.")
     return FileContent(location.path, data, status)
 

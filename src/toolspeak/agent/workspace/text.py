@@ -159,7 +159,7 @@ def _encode(text: str) -> bytes:
 def _check_size(size: int) -> None:
     """Refuse to write a file that could not be read again."""
     if size > MAX_FILE_SIZE:
-        raise WorkspaceError(f"The file would become larger than {MAX_FILE_SIZE >> 20} MB.")
+        raise WorkspaceError(f"The file would become larger than {MAX_FILE_SIZE >> 20} MiB.")
 
 
 def _replace_text(

@@ -45,7 +45,7 @@ class Workspace:
         self,
         path: WorkspacePath,
         offset: Annotated[int | None, "the line to start from; the first is 1"] = None,
-        limit: Annotated[int | None, "the most lines to return"] = None,
+        limit: Annotated[int | None, "the maximum number of lines to return"] = None,
     ) -> str:
         """Read a text file. A long file is returned in parts."""
         return format_page(decode_text(read_content(self._folder, path)), offset, limit)
@@ -55,7 +55,7 @@ class Workspace:
         self,
         path: WorkspacePath = ".",
         pattern: Annotated[
-            str | None, "list matches in all subfolders: *.py for a name, src/**/*.py for a path"
+            str | None, "list the files in all subfolders that match it: *.py or src/**/*.py"
         ] = None,
     ) -> str:
         """List the files of a folder. Folders end with a slash."""
@@ -81,7 +81,7 @@ class Workspace:
         new: Annotated[str, "the text to put there instead"],
         all: Annotated[bool, "replace every occurrence"] = False,  # noqa: A002 - models know it so
     ) -> str:
-        """Replace a text in a file, or create a file. `old` must occur once unless `all` is set."""
+        """Replace text in a file, or create a file. `old` must occur once unless `all` is set."""
         return edit_file(self._folder, path, old, new, everywhere=all)
 
     # Its own timeout ends before the agent's, so that the output so far is returned.
@@ -92,7 +92,7 @@ class Workspace:
         timeout: Annotated[float, f"seconds, {MAX_SECONDS:g} at most"] = DEFAULT_SECONDS,
     ) -> str:
         """Run a shell command in the workspace folder. It gets no input, and no environment
-        variables that look like secrets. Its background processes end with it."""
+        variables that look like secrets. Background processes are killed when it ends."""
         if not timeout > 0:
             raise WorkspaceError(f"`timeout` must be more than 0 seconds, got {timeout:g}.")
         return await run_command(command, self._folder.root, min(timeout, MAX_SECONDS))

@@ -102,6 +102,7 @@ DIALECTS = (
         name="tagged",
         call_templates=("~~~tool_call\n$object\n~~~",),
         line_start_only=True,
+        allows_prose=True,
         json_keys=JsonKeys("name", "arguments", "id"),
         result_spans=(("~~~tool_result\n", "\n~~~"),),
         result_template="~~~tool_result\n$content\n~~~",
@@ -110,6 +111,7 @@ DIALECTS = (
     Dialect(
         name="action",
         call_templates=("```json action\n$object\n```",),
+        allows_prose=True,
         json_keys=JsonKeys("tool", "parameters"),
         result_template="Tool result for $id:\n$content",
         results_template=f"$results\n\n{_CONTINUE}",
@@ -125,7 +127,7 @@ DIALECTS = (
             "<tool_call>$name $attributes</tool_call>",
         ),
         extra_closers=tuple(f"</{tag}>" for tag in _XML),
-        allows_leading_prose=True,
+        allows_prose=True,
         result_spans=tuple(
             (f"{heading}<tool_result", "</tool_result>") for heading in ("", "[Tool results]\n")
         ),
@@ -153,6 +155,7 @@ DIALECTS = (
             *(f"```{word}\n$object\n```" for word in _XML),
             "```tool $name\n$arguments\n```",
         ),
+        allows_prose=True,
         extra_closers=tuple(f"</{tag}>" for tag in _XML),
         description="Prompted models; a code fence labelled `tool_call`",
     ),

@@ -68,10 +68,12 @@ class InspectorClient:
                 return json.load(response)
         except urllib.error.HTTPError as problem:
             raise UsageError(f"{self.url}: {_error_message(problem)}") from None
-        except (OSError, ValueError, HTTPException) as problem:
+        except OSError as problem:
             why = getattr(problem, "reason", problem)
+            raise UsageError(f"no gateway responds at {self.url}: {why}") from None
+        except (ValueError, HTTPException) as problem:
             raise UsageError(
-                f"{self.url} does not respond like a Toolspeak gateway: {why}"
+                f"the server at {self.url} is not a Toolspeak gateway: {problem}"
             ) from None
 
 

@@ -114,7 +114,7 @@ class ResponsesFrameDecoder(FrameDecoder):
             item_fields = Fields(item, path)
             yield from self._decode_whole_item(self._match_item(index, item_fields), item_fields)
         if status in ("failed", "cancelled"):
-            message = f"The upstream's response is {status}."
+            message = f"The upstream's response has the status `{status}`."
             yield _decode_failure(fields.take_any("error") or {"message": message})
             return
         self._raw_stop = reason or status

@@ -23,6 +23,7 @@ from .calls.lenient_json import MAX_DEPTH
 from .calls.resolution import CallResolver, new_call_id
 from .calls.tools import Toolset, as_tools
 from .dialects import Dialect, Parser
+from .dialects.call_sink import MAX_EXCERPT
 from .dialects.markers import AUTO
 from .dialects.template import COMMON_REASONING_TAGS
 from .errors import ExtractionProblem, UsageError
@@ -128,7 +129,8 @@ def _answer_with_reasoning(reply: Reply) -> Reply:
     thought = reply.text
     if not thought or fold(_separate_reasoning([thought])).text.strip():
         return use_reasoning_as_text(reply)
-    note = Note("reasoning-as-text", "the text was only a thought in tags; it was dropped", thought)
+    message = "the text was only a thought in tags; it was dropped"
+    note = Note("reasoning-as-text", message, thought[:MAX_EXCERPT])
     parts = tuple(part for part in reply.parts if not isinstance(part, Text))
     empty = structs.replace(reply, parts=parts, notes=(*reply.notes, note))
     answered = use_reasoning_as_text(empty)

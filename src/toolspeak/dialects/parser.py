@@ -504,7 +504,8 @@ class ReplyMachine:
         return True
 
     def _reclassify(self, literal: str, marker: Marker) -> Reading[bool]:
-        """Read a closing tag that nothing opened: everything before it was reasoning."""
+        """Read a closing tag that nothing opened: everything before it was reasoning, unless the
+        prompt is known not to open any."""
         context, begins_section = self._context, self.writer.begins_section
         is_text = self._options.reasoning_open is False
         if self.writer.has_reasoning or (is_text and self._has_noted_closer):
@@ -513,8 +514,7 @@ class ReplyMachine:
             return False
         if not (yield from context.ends_reasoning(literal, marker, begins_section=begins_section)):
             return False
-        result = "this is text: the prompt is not known to open any"
-        result = result if is_text else "the text before it became reasoning"
+        result = "it stays text" if is_text else "the text before it became reasoning"
         message = f"{literal} ends reasoning that nothing opened; {result}"
         self.writer.add_note("unopened-reasoning", message, literal)
         self._has_noted_closer = True

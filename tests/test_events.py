@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from toolspeak import (
     ArgumentsDelta,
     CallEnd,
     CallRejected,
     CallStart,
     Event,
+    Failure,
     Finish,
     Image,
     Note,
+    PartAdded,
     ReasoningDelta,
     Reclassify,
     Rejection,
@@ -78,9 +82,32 @@ def test_types_derived_properties_give_text() -> None:
 
 
 def test_use_reasoning_as_text_fills_missing_answer() -> None:
-    thought: list[Event] = [ReasoningDelta("h"), ReasoningDelta("m"), Finish("stop")]
-    reply = fold(use_reasoning_as_text(thought))
-    assert (reply.text, reply.reasoning) == ("hm", "hm")
-    assert [note.code for note in reply.notes] == ["reasoning-as-text"]
-    spoken: list[Event] = [ReasoningDelta("hm"), TextDelta("a"), Finish("stop")]
-    assert list(use_reasoning_as_text(spoken)) == spoken
+    thought: list[Event] = [ReasoningDelta("h"), ReasoningDelta("m"), TextDelta(" \n")]
+    for finish in (Finish("stop"), Finish("stop_sequence"), Finish()):
+        reply = use_reasoning_as_text(fold([*thought, finish]))
+        assert (reply.text, reply.reasoning) == ("hm", "hm")
+        assert [note.code for note in reply.notes] == ["reasoning-as-text"]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        [TextDelta("a"), Finish("stop")],
+        [CallStart(0, "c1", "f"), CallEnd(0, CALL), Finish("calls")],
+        [CallRejected(Rejection("f(", "malformed", "no", "$", "f")), Finish("stop")],
+        [PartAdded(Image(url="x")), Finish("stop")],
+        [Finish("length")],
+        [Finish("filter")],
+        [Finish("refusal")],
+        [Failure("upstream", "gone", 502)],
+    ],
+)
+def test_use_reasoning_as_text_leaves_other_replies_alone(rest: list[Event]) -> None:
+    reply = fold([ReasoningDelta("hm"), *rest])
+    assert use_reasoning_as_text(reply) is reply
+
+
+def test_use_reasoning_as_text_needs_reasoning_that_can_be_read() -> None:
+    for thought in (ReasoningDelta(" \n"), ReasoningDelta("", "signature")):
+        reply = fold([thought, Finish("stop")])
+        assert use_reasoning_as_text(reply) is reply

@@ -556,6 +556,39 @@ def test_reasoning_tags_beside_structured_calls_are_separated() -> None:
     reply = ts.extract({"choices": [{"message": message}]})
     assert (reply.text, reply.reasoning) == ("Just a moment.", "Hm.")
     assert [call.name for call in reply.calls] == ["now"]
+    separate = {**message, "reasoning_content": "Let me see."}
+    reply = ts.extract({"choices": [{"message": separate}]})
+    assert (reply.text, reply.reasoning) == (message["content"], "Let me see.")
+
+
+ONLY_REASONING: list[dict[str, Any]] = [
+    {"choices": [{"message": {"content": "", "reasoning_content": "It is 42."}}]},
+    {"choices": [{"message": {"content": None, "reasoning": "It is 42."}}]},
+    {"choices": [{"message": {"content": "<think>a</think>", "reasoning_content": "It is 42."}}]},
+    {"content": [{"type": "thinking", "thinking": "It is 42.", "signature": "s"}]},
+    {"message": {"role": "assistant", "content": "", "thinking": "It is 42."}},
+    {"candidates": [{"content": {"parts": [{"text": "It is 42.", "thought": True}]}}]},
+    {"output": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "It is 42."}]}]},
+]
+
+
+@pytest.mark.parametrize("response", ONLY_REASONING)
+def test_response_that_is_only_reasoning_gets_it_as_its_text(response: dict[str, Any]) -> None:
+    reply = ts.extract(response)
+    assert (reply.text, reply.reasoning) == ("It is 42.", "It is 42.")
+    assert {note.code for note in reply.notes} == {"reasoning-as-text"}
+
+
+@pytest.mark.parametrize("text", ["<think>It is 42.</think>", "<think>It is 42.", "It.</think>"])
+def test_text_that_is_only_reasoning_stays_without_text(text: str) -> None:
+    for reply in (ts.extract(text), ts.extract({"content": text})):
+        assert (reply.text, bool(reply.reasoning)) == ("", True)
+
+
+def test_response_cut_off_in_its_reasoning_stays_without_text() -> None:
+    message = {"content": "", "reasoning_content": "It is"}
+    reply = ts.extract({"choices": [{"message": message, "finish_reason": "length"}]})
+    assert (reply.text, reply.reasoning) == ("", "It is")
 
 
 def test_structured_call_nested_too_deeply_is_rejected() -> None:

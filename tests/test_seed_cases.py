@@ -70,7 +70,6 @@ NO_TOOL = "2.1: a block that names no tool is text"
 NEAR_CALL = "2.13a: a call that is not accepted is not an answer either"
 AFTERWARDS = "2.13: text after a call does not withdraw it"
 HELD = "6.9: text is held back while it may still become a call"
-APART = "2.9: reasoning is separated from text, and never becomes text"
 OVERRULED = {
     **dict.fromkeys((f"lp-missed_{number}" for number in range(7)), ANNOUNCED),
     "lp-native_retry_cue": ANNOUNCED,
@@ -123,10 +122,6 @@ OVERRULED = {
     "zc-new-args_3": BY_SCHEMA,
     "zc-new-args_4": "2.2: null is {}",
     "zc-new-args_5": NEVER_EMPTY,
-    "zc-effective_content_0": APART,
-    "zc-effective_content_1": APART,
-    "zc-effective_content_2": APART,
-    "zc-effective_content_4": APART,
     "zc-scrub-value_0": "7.5: the first four characters are kept",
     "zc-scrub-value_1": "7.5: numbers, switches and short values are no secrets",
 }

@@ -3,7 +3,7 @@
     Started()  TextDelta("Let me look.")  CallStart(0, "call_1", "get_weather")
     ArgumentsDelta(0, '{"city"')  ArgumentsDelta(0, ': "Oslo"}')  CallEnd(0, ToolCall(…))  Finish()
 
-`fold` turns a sequence of events into the whole `Reply`; nothing else creates one.
+`fold` turns a sequence of events into the whole `Reply`; nothing else creates one from events.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from .notes import NOTES
 from .types import (
+    COMPLETE_STOP_REASONS,
     Failure,
     Image,
     Note,
@@ -62,6 +63,11 @@ class ReasoningDelta(Struct, frozen=True, tag="reasoning"):
     extra: dict[str, Any] | None = None
     item: str = ""
     """The id of the API's item that this is part of; empty if items have no ids."""
+
+    @property
+    def is_empty(self) -> bool:
+        """It holds no reasoning, not even encrypted."""
+        return not (self.text or self.signature or self.extra)
 
 
 class PartAdded(Struct, frozen=True, tag="part"):
@@ -212,23 +218,18 @@ def unfold(reply: Reply) -> Iterator[Event]:
     yield reply.failure or Finish(reply.stop_reason, reply.raw_stop_reason, reply.usage)
 
 
-def use_reasoning_as_text(events: Iterable[Event]) -> Iterator[Event]:
-    """Yield the events, and repeat the reasoning as text if the reply has nothing else, for clients
-    that require an answer."""
-    reasoning: list[str] = []
-    has_answer = False
-    for event in events:
-        match event:
-            case ReasoningDelta():
-                reasoning.append(event.text)
-            case TextDelta() | CallStart() | PartAdded() | Failure():
-                has_answer = has_answer or not isinstance(event, TextDelta) or bool(event.text)
-            case Finish() if reasoning and not has_answer:
-                yield TextDelta("".join(reasoning))
-                yield Note("reasoning-as-text", NOTES["reasoning-as-text"])
-            case _:
-                pass
-        yield event
+def use_reasoning_as_text(reply: Reply) -> Reply:
+    """Return the reply; if it is complete and has only reasoning, with that as its text, too."""
+    is_complete = reply.stop_reason in COMPLETE_STOP_REASONS and not reply.failure
+    if not is_complete or reply.rejected or reply.text.strip():
+        return reply
+    if not (reasoning := reply.reasoning).strip():
+        return reply
+    if not all(isinstance(part, (Reasoning, Text)) for part in reply.parts):
+        return reply
+    parts = [part for part in reply.parts if isinstance(part, Reasoning)]
+    note = Note("reasoning-as-text", NOTES["reasoning-as-text"])
+    return structs.replace(reply, parts=(*parts, Text(reasoning)), notes=(*reply.notes, note))
 
 
 _Content = TextDelta | ReasoningDelta | ToolCall | Image | Other

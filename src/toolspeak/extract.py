@@ -16,11 +16,14 @@ from enum import Enum
 from functools import partial
 from typing import Any, Literal, TypeGuard
 
+from msgspec import structs
+
 from .calls.drafts import read_drafts
 from .calls.lenient_json import MAX_DEPTH
 from .calls.resolution import CallResolver, new_call_id
 from .calls.tools import Toolset, as_tools
 from .dialects import Dialect, Parser
+from .dialects.call_sink import MAX_EXCERPT
 from .dialects.markers import AUTO
 from .dialects.template import COMMON_REASONING_TAGS
 from .errors import ExtractionProblem, UsageError
@@ -34,8 +37,9 @@ from .events import (
     ReasoningDelta,
     TextDelta,
     fold,
+    use_reasoning_as_text,
 )
-from .types import COMPLETE_STOP_REASONS, Capabilities, Failure, Note, Reply, Trust
+from .types import COMPLETE_STOP_REASONS, Capabilities, Failure, Note, Reply, Text, Trust
 from .wires import WIRES
 
 Extraction = Reply
@@ -77,14 +81,14 @@ def extract(
             types_only=types_only,
             trust=trust,
             context=context,
-            reasoning_open=False if _has_reasoning(decoded) else reasoning_open,
+            reasoning_open=reasoning_open,
+            reads_reasoning=not _has_reasoning(decoded),
             new_id=new_id,
         )
-        if isinstance(reply, str):
-            result = fold(parser.events([reply]))
-        else:
-            read = partial(parser.events, is_complete=_is_complete(decoded))
-            result = fold(_replace_text(decoded, read))
+        is_text = isinstance(reply, str)
+        result = fold(parser.events([reply]) if is_text else _read_calls(decoded, parser))
+    if _has_reasoning(decoded):
+        result = _answer_with_reasoning(result)
     if on_problem == "raise" and result.rejected:
         raise ExtractionProblem(result.rejected[0])
     return result
@@ -96,7 +100,7 @@ def extract_structured(response: Any) -> Reply:
 
 
 def _has_reasoning(events: Iterable[Event]) -> bool:
-    return any(isinstance(event, ReasoningDelta) for event in events)
+    return any(isinstance(event, ReasoningDelta) and not event.is_empty for event in events)
 
 
 def _is_complete(events: Iterable[Event]) -> bool:
@@ -106,6 +110,31 @@ def _is_complete(events: Iterable[Event]) -> bool:
         and (not isinstance(event, Finish) or event.stop_reason in COMPLETE_STOP_REASONS)
         for event in events
     )
+
+
+def _read_calls(decoded: list[Event], parser: Parser) -> list[Event]:
+    """Return the events of a response without structured calls, with the calls in its text; or, if
+    they count, with those in its reasoning."""
+    is_complete = _is_complete(decoded)
+    events = list(_replace_text(decoded, partial(parser.events, is_complete=is_complete)))
+    if is_complete and not any(isinstance(event, CallEnd) for event in events):
+        thought = "".join(event.text for event in decoded if isinstance(event, ReasoningDelta))
+        events += parser.find_calls_in_reasoning(thought)
+    return events
+
+
+def _answer_with_reasoning(reply: Reply) -> Reply:
+    """Return a response with its reasoning as its text, if it has no other answer: no text, or only
+    a thought in tags."""
+    thought = reply.text
+    if not thought or fold(_separate_reasoning([thought])).text.strip():
+        return use_reasoning_as_text(reply)
+    message = "the text was only a thought in tags; it was dropped"
+    note = Note("reasoning-as-text", message, thought[:MAX_EXCERPT])
+    parts = tuple(part for part in reply.parts if not isinstance(part, Text))
+    empty = structs.replace(reply, parts=parts, notes=(*reply.notes, note))
+    answered = use_reasoning_as_text(empty)
+    return answered if answered.text else reply
 
 
 def _is_plain_text(event: Event) -> bool:
@@ -137,7 +166,8 @@ def _check_calls(decoded: list[Event], resolver: CallResolver) -> Iterator[Event
     """Yield the events of a response, with its structured calls accepted or rejected."""
     count = 0
     arguments: list[str] = []
-    for event in _replace_text(decoded, _separate_reasoning):
+    is_separated = _has_reasoning(decoded)
+    for event in decoded if is_separated else _replace_text(decoded, _separate_reasoning):
         match event:
             case CallStart():
                 arguments = []

@@ -84,7 +84,10 @@ NOTES: dict[str, str] = {
     "after-answer": "A call after the final answer or another role's turn was left as text.",
     "fabricated-result": "The model wrote a tool result itself; it was removed.",
     "control-token": "A control token of a chat template was removed from the text.",
-    "unclosed-reasoning": "The reasoning was not closed; it ended at a call.",
+    "unclosed-reasoning": "The reasoning was not closed: it ended at a call or, after text, at the "
+    "end of the reply.",
+    "unopened-reasoning": "A tag ends reasoning that nothing opened; the message says whether the "
+    "text before it became reasoning.",
     "calls-in-reasoning": "Reasoning has an end but no start; calls before the end are not made.",
     "call-from-reasoning": "The only calls were in the reasoning; lenient trust accepts them.",
     "notes-omitted": "There were too many notes; the rest was omitted.",

@@ -307,7 +307,8 @@ class Plan(Struct, frozen=True):
 
     mode: ToolsMode
     dialect: str | None = None
-    reasoning_open: bool | None = None
+    reasoning_open: bool = False
+    """Replies start inside reasoning. It is never left to the text: what was sent stays sent."""
     reasons: tuple[str, ...] = ()
 
 

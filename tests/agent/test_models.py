@@ -16,6 +16,7 @@ from toolspeak import (
     Event,
     Failure,
     Message,
+    Reasoning,
     Reply,
     Request,
     Started,
@@ -70,6 +71,15 @@ def test_model_at_url_with_name_uses_that_model() -> None:
     with ScriptedServer(turn(Text("Hello."))) as server:
         run = make_agent(f"{server.url}/v1#large").run_sync("Hi.")
     assert (run.text, server.requests[0].model) == ("Hello.", "large")
+
+
+def test_model_that_gives_only_reasoning_gives_it_as_its_answer() -> None:
+    thought = Reasoning("It is 42.")
+    with ScriptedServer(turn(thought)) as server:
+        models = [f"{server.url}/v1#m", Script([thought])]
+        assert [make_agent(model).run_sync("Hi.").text for model in models] == [thought.text] * 2
+    for model in (Script([thought]), Script("<think>It is 42.</think>")):
+        assert make_agent(model, get_weather).run_sync("Hi.").text == thought.text
 
 
 def test_model_whose_stream_breaks_off_raises() -> None:

@@ -671,7 +671,7 @@ def test_expired_approval_is_gone(gateway: RunningGateway) -> None:
 def test_parse_returns_calls_rejections_and_highlights(gateway: RunningGateway) -> None:
     inspector = InspectorApi(gateway.url)
     tools = STREAMED[0].body(tools=1)["tools"]
-    text = f"🦀 <think>let me see</think> {CALL} and <tool_call>oops</tool_call>"
+    text = f"🦀\n<think>let me see</think> {CALL} and <tool_call>oops</tool_call>"
     found = inspector.post("parse", {"text": text, "tools": tools}).json()
     (call,) = found["calls"]
     assert call["dialect"] == "hermes"

@@ -21,6 +21,7 @@ from ..events import (
     CallStart,
     Event,
     ReasoningDelta,
+    Reclassify,
     TextDelta,
 )
 from ..types import Note, Rejection
@@ -81,6 +82,11 @@ class EventWriter:
     @property
     def begins_line(self) -> bool:
         return self.last_character in ("", "\n")
+
+    @property
+    def begins_section(self) -> bool:
+        """Only white space was written since the reply began, or since a call or reasoning."""
+        return self._edge_space is not None
 
     def take_events(self) -> list[Event]:
         """Return the events since the last time."""
@@ -175,6 +181,13 @@ class EventWriter:
         self._drops_space = True
         self.last_character = ""
         self.has_reasoning = True
+
+    def reclassify(self) -> None:
+        """Turn everything that was written so far into reasoning."""
+        self.emit(Reclassify())
+        self.end_reasoning()
+        self.has_text = self.has_fault = False
+        self.tail = self.tail and ReplyTail()
 
     def add_note(self, code: str, message: str, where: str = "") -> None:
         """Add a note that quotes the beginning of `where`."""

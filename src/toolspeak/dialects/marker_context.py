@@ -3,6 +3,7 @@
 Use `<tool_call>` like this:     inline code, fences, HTML for code: an example
 For example:                     the text announces an example
 def get_weather(                 code that defines or discusses the tool: a mention
+Models write <think> before      a reasoning tag within a line: a mention
 """
 
 from __future__ import annotations
@@ -62,6 +63,19 @@ _HTML = {
 }
 """Opening and closing tags of elements that show code, and of comments."""
 _CLOSING_PREFIXES = ("</", "--")
+_SENTENCE_END = re.compile(r"""(?:(?<!\b\w)\.|[!?…。！？])["'”’»)\]*_]*\Z""")
+"""The end of a sentence, but not of an abbreviation such as `e.g.`."""
+_OPENED = re.compile(
+    r"""(?:\A|[\s(\[{=,:])(?:[rbf]{0,2}(?:"[^"]*+|'[^']*+)|[*_~]++)\Z"""
+    r"|[(\[{][^()\[\]{}]*+\Z|[“„‘«「『《][^“„‘«「『《”’»」』》]*+\Z|[<|/\\=&,;、，；]\Z"
+)
+"""A quotation, brackets or emphasis that the line has opened, or a sign that more must follow."""
+_CONTINUES = re.compile(r"[.,;:!?)\]}|/\\=&+–—、。，；：？！」』”’»]|-\w|'s\b|</")
+"""The rest of a sentence, directly after a tag that it mentions."""
+_ANSWER_BEGINNINGS = '#*<{["'
+"""Besides capital letters and digits, what may begin an answer after a tag and a space."""
+_LOOKAHEAD = 8
+"""How many characters after a closing tag are examined."""
 
 
 class MarkerContext:
@@ -174,6 +188,35 @@ class MarkerContext:
         """Record that an announced example ends `length` characters from here."""
         self._example_end = self._buffer.offset + length
 
+    def is_line_blank(self) -> bool:
+        """Return True if only white space precedes on the line."""
+        return not self._line().strip()
+
+    def _line(self) -> str:
+        return self._tail[self._tail.rfind("\n") + 1 :]
+
+    def ends_reasoning(
+        self, literal: str, marker: Marker, *, begins_section: bool
+    ) -> Reading[bool]:
+        """Return True if a closing tag plausibly ends reasoning that nothing in the text opened,
+        and is not only mentioned."""
+        line = "" if begins_section else self._line()
+        last = line.rfind(literal)
+        if any(opener and line.rfind(opener) > last for opener in marker.reasoning_openers):
+            return False
+        after = yield from self._buffer.look_ahead(self._read_following(literal))
+        return after is not None and is_at_end_of_thought(line, after)
+
+    def _read_following(self, literal: str) -> Reading[str]:
+        """Read a literal; return the text after it, as much as decides what it is."""
+        buffer = self._buffer
+        buffer.position += len(literal)
+        while True:
+            following = buffer.text[buffer.position : buffer.position + _LOOKAHEAD]
+            if len(following) == _LOOKAHEAD or "\n" in following or buffer.is_final:
+                return following
+            yield
+
     def is_code(self, marker: Marker) -> Reading[bool]:
         """Return True if the marker is inside code.
 
@@ -259,6 +302,29 @@ def _closers_of(marker: Marker) -> tuple[str, ...]:
 def _paragraph_marks(closers: tuple[str, ...]) -> re.Pattern[str]:
     """Return a pattern for backticks, the end of a paragraph, and the closers."""
     return re.compile("|".join(["`+", r"\n[ \t\r]{0,16}\n", *map(re.escape, closers)]))
+
+
+def is_at_end_of_thought(line: str, after: str) -> bool:
+    """Return True if a closing tag after this line and before this text may end a thought.
+
+    It may on a line of its own, at the end of a line, and where an answer follows; a sentence that
+    mentions the tag quotes it, or has a space before it, or goes on after it.
+    """
+    before = line.rstrip()
+    if _OPENED.search(line) or (before != line and before and not _SENTENCE_END.search(before)):
+        return False
+    rest = after.lstrip(" \t")
+    if rest[:1] in ("", "\r", "\n"):
+        return True
+    if rest != after:
+        return rest[0].isupper() or rest[0].isdigit() or rest[0] in _ANSWER_BEGINNINGS
+    # Some languages have no space around a tag that a sentence mentions.
+    has_no_spaces = _is_caseless(before[-1:]) and _is_caseless(rest[0])
+    return not has_no_spaces and not _CONTINUES.match(rest)
+
+
+def _is_caseless(letter: str) -> bool:
+    return letter.isalpha() and letter.upper() == letter.lower()
 
 
 _TOKEN = re.compile(r"`+|~{3,}|~+|\n|[<>]|[^`~\n<>]+")

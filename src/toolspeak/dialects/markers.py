@@ -236,8 +236,8 @@ class Marker(Struct, frozen=True, eq=False):
     """It counts only at the beginning of a line or of a word, or unless code contains it."""
     reasoning_closer: str = ""
     """It opens reasoning, which ends with this."""
-    closes_reasoning: bool = False
-    """It ends reasoning that nothing in the text has opened."""
+    reasoning_openers: tuple[str, ...] = ()
+    """It ends reasoning, which these open; "" if only the prompt opens it."""
     turn: OneOf["", "answer", "other", "result"] = ""
     """It begins the final answer, another role's turn, or what can only follow a call, such as a
     result: no calls after it. The last counts only after a call of the same reply."""
@@ -508,7 +508,9 @@ def _add_reasoning(dialect: Dialect, markers: dict[str, Marker]) -> None:
         if opener:
             _add_meaning(markers, opener, reasoning_closer=closer)
         if closer not in dialect.control_tokens:
-            _add_meaning(markers, closer, closes_reasoning=True)
+            known = markers.get(closer, Marker())
+            openers = tuple(dict.fromkeys((*known.reasoning_openers, opener)))
+            markers[closer] = structs.replace(known, reasoning_openers=openers)
 
 
 def _add_tokens(dialect: Dialect, markers: dict[str, Marker], *, is_named: bool) -> None:

@@ -36,7 +36,7 @@ from ..calls.json_values import iter_strings
 from ..calls.resolution import CallResolver, new_call_id
 from ..calls.tools import Toolset, as_tools
 from ..errors import UsageError
-from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassify
+from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish
 from ..security.echo_guard import EchoGuard, FoundCall
 from ..types import Note, Rejection, Tool, Trust
 from .call_sink import CallSink, EventWriter
@@ -89,6 +89,7 @@ class ParserOptions(Struct, frozen=True, eq=False):
     trust: Trust = "standard"
     context: Any = ()
     reasoning_open: bool | None = None
+    reads_reasoning: bool = True
     is_incremental: bool = False
     max_call: int = MAX_CALL_LENGTH
     new_id: Callable[[], str] = new_call_id
@@ -107,6 +108,7 @@ class Parser:
     made with a note, for callers that answer such calls themselves. `trust` states what may become
     a call. Calls that merely echo `context`, the conversation so far, are rejected.
     `reasoning_open` states whether the prompt has opened the reasoning; None leaves it to the text.
+    Without `reads_reasoning`, tags of reasoning are text: the API has already separated it.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class Parser:
         trust: Trust = "standard",
         context: Any = (),
         reasoning_open: bool | None = None,
+        reads_reasoning: bool = True,
         arguments: Literal["validated", "incremental"] = "validated",
         max_call: int = MAX_CALL_LENGTH,
         new_id: Callable[[], str] = new_call_id,
@@ -131,10 +134,12 @@ class Parser:
             trust,
             tuple(context) if isinstance(context, Iterator) else context,
             reasoning_open,
+            reads_reasoning,
             arguments == "incremental",
             max_call,
             new_id,
         )
+        self._options = options
         machine = build_machine(options)
         self._buffer, self._writer = machine.buffer, machine.writer
         self._steps = machine.run()
@@ -175,6 +180,16 @@ class Parser:
         next(self._steps, None)
         self._writer.emit(Finish())
         return self._writer.take_events()
+
+    def find_calls_in_reasoning(self, reasoning: str) -> list[Event]:
+        """Return the events of the calls in reasoning that the API has separated.
+
+        They count like those in tags: only if trust is lenient, and the caller knows that the reply
+        is complete and has no other calls.
+        """
+        if self._options.trust != "lenient":
+            return []
+        return build_machine(self._options).find_calls_in_reasoning([reasoning])
 
     def events(self, chunks: Iterable[str], *, is_complete: bool = True) -> Iterator[Event]:
         for chunk in chunks:
@@ -284,6 +299,7 @@ class ReplyMachine:
             final_calls,
             keeps_calls=options.trust == "lenient",
         )
+        self._has_noted_closer = False
         self._unread_markers: dict[str, None] = {}
         """Markers of calls that no call followed."""
         self._end_of_tokens_in_text = 0
@@ -317,16 +333,18 @@ class ReplyMachine:
         write = self.writer.write_text
         while literal := (yield from self.buffer.find_marker(self._table.literals, write)):
             yield from self._read_at(literal)
-        may_make_drafts = self.buffer.is_complete and not self._sink.call_count
-        if self._reasoning.thoughts_with_calls and may_make_drafts:
-            self._make_calls_of_reasoning()
+        if self.buffer.is_complete and not self._sink.call_count:
+            drafts = self.find_calls_in_reasoning(self._reasoning.thoughts)
+            self.writer.emit(*drafts)
+            self._sink.call_count += sum(isinstance(event, CallEnd) for event in drafts)
         self._reject_near_call()
         self.writer.finish_text(has_calls=self._sink.call_count > 0)
 
     def _read_beginning(self) -> Reading[None]:
         """Read what only the beginning of a reply can hold."""
-        if self._options.reasoning_open and self._table.reasoning_closers:
-            yield from self._reasoning.read(self._table.reasoning_closers)
+        closers = self._table.reasoning_closers if self._options.reads_reasoning else ()
+        if self._options.reasoning_open and closers:
+            yield from self._reasoning.read(closers)
         for literal, message in self._table.initial_tokens.items():
             if (yield from self.buffer.read_literal(literal)):
                 self._context.begin_message(message)
@@ -368,7 +386,7 @@ class ReplyMachine:
                 return False
             if (yield from self._read_call_or_message(literal, marker)):
                 return True
-        if marker.reasoning_closer or marker.closes_reasoning:
+        if marker.reasoning_closer or marker.reasoning_openers:
             return (yield from self._read_reasoning_tag(literal, marker))
         if marker.result_closer and not (yield from self._is_example(literal, marker)):
             is_dropped = yield from self._drop_result(literal, marker.result_closer)
@@ -456,7 +474,7 @@ class ReplyMachine:
         self, dialect: Dialect, opener: str, *, only_calls: bool = False
     ) -> Reading[bool]:
         section = yield from self._framed_messages.read(dialect, opener, only_calls=only_calls)
-        if section == "reasoning":
+        if section == "reasoning" and self._options.reads_reasoning:
             frame = dialect.message_frame
             assert frame is not None
             self._context.message_to_user = None
@@ -467,10 +485,14 @@ class ReplyMachine:
 
     def _read_reasoning_tag(self, literal: str, marker: Marker) -> Reading[bool]:
         """Read reasoning, or the end of what the prompt opened; then bare calls may follow."""
+        if not self._options.reads_reasoning:
+            return False
         if not marker.reasoning_closer:
             if not (yield from self._reclassify(literal, marker)):
                 return False
         else:
+            if not self._framed_messages.is_at_boundary():
+                return False
             if (yield from self._is_example(literal, marker)):
                 return False
             if (yield from self._context.is_code(marker)):
@@ -481,34 +503,48 @@ class ReplyMachine:
         return True
 
     def _reclassify(self, literal: str, marker: Marker) -> Reading[bool]:
-        """Read a closing tag that nothing opened: everything before it was reasoning."""
-        if self.writer.has_reasoning or self._options.reasoning_open is not None:
+        """Read a closing tag that nothing opened: everything before it was reasoning, unless the
+        prompt is known not to open any."""
+        context, begins_section = self._context, self.writer.begins_section
+        is_text = self._options.reasoning_open is False
+        if self.writer.has_reasoning or (is_text and self._has_noted_closer):
             return False
-        if (yield from self._context.is_code(marker)):
+        if (yield from context.is_code(marker)):
+            return False
+        if not (yield from context.ends_reasoning(literal, marker, begins_section=begins_section)):
+            return False
+        result = "it stays text" if is_text else "the text before it became reasoning"
+        message = f"{literal} ends reasoning that nothing opened; {result}"
+        self.writer.add_note("unopened-reasoning", message, literal)
+        self._has_noted_closer = True
+        if is_text:
             return False
         self.buffer.position += len(literal)
         if self._sink.call_count:
             message = "the reasoning ended here, so the calls before it were withdrawn"
             self.writer.add_note("calls-in-reasoning", message, literal)
-        self.writer.emit(Reclassify())
-        self.writer.end_reasoning()
-        self.writer.has_text = False
+        self.writer.reclassify()
         self._sink.forget_calls()
+        self._unread_markers.clear()
         return True
 
-    def _make_calls_of_reasoning(self) -> None:
-        """Accept the calls in the reasoning of a reply that has none outside it."""
-        options = self._options
+    def find_calls_in_reasoning(self, thoughts: Iterable[str]) -> list[Event]:
+        """Return the events of the calls in the reasoning of a reply that has none outside it."""
+        options, openers = self._options, marker_set(self._table.call_openers)
+        found = ((thought, openers.search(thought, 0)) for thought in thoughts)
+        text = "\n".join(thought[match.start() :] for thought, match in found if match)
+        if not text:
+            return []
         inner = options.for_other_text(
             dialect=AUTO, trust="standard", context=options.context, new_id=options.new_id
         )
-        found = build_machine(inner).read_whole("\n".join(self._reasoning.thoughts_with_calls))
-        if any(isinstance(event, CallEnd) for event in found):
-            message = "the only calls are in the reasoning; they were accepted"
-            self.writer.add_note("call-from-reasoning", message)
-            kinds = (CallStart, ArgumentsDelta, CallEnd, Note)
-            self.writer.emit(*(event for event in found if isinstance(event, kinds)))
-            self._sink.call_count += sum(isinstance(event, CallEnd) for event in found)
+        events = build_machine(inner).read_whole(text)
+        if not any(isinstance(event, CallEnd) for event in events):
+            return []
+        message = "the only calls are in the reasoning; they were accepted"
+        kinds = (CallStart, ArgumentsDelta, CallEnd, Note)
+        kept = (event for event in events if isinstance(event, kinds))
+        return [Note("call-from-reasoning", message), *kept]
 
     def _reject_near_call(self) -> None:
         """Reject what looks like a call to a declared tool, if nothing else in the reply does."""

@@ -46,6 +46,7 @@ _MARKDOWN = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\\+_""", re.S)
 _ESCAPED_NAME = re.compile(r"\A[\w.\-]*\\+_|[(,]\s*\w*\\+_[\w\\]*\s*=")
 """A name that was escaped for Markdown: then the whole call was."""
 _BARE_WORD = re.compile(r"\s*([A-Za-z_][\w.\-]*)(?=\s*[,)])")
+_STRING_ONLY = frozenset({"string"})
 _LITERALS = frozenset({"True", "False", "None", "true", "false", "null"})
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
 _CUT_KEYWORD = re.compile(r"\s*(?:[A-Za-z_]\w*\s*)?")
@@ -282,7 +283,7 @@ def _is_string(schema: Mapping[str, Any], key: str, word: str, *, allow_words: b
     if word in _LITERALS:
         return False
     return word in part.get("enum", ()) or (
-        allow_words and allowed_types(part, schema) == {"string"} and "enum" not in part
+        allow_words and allowed_types(part, schema) == _STRING_ONLY and "enum" not in part
     )
 
 

@@ -109,8 +109,8 @@ class ReasoningReader:
         self._final_calls = final_calls
         self._call_openers = state.table.call_openers
         self._keeps_calls = keeps_calls
-        self.thoughts_with_calls: list[str] = []
-        """Reasoning that seems to hold calls, if it is wanted."""
+        self.thoughts: list[str] = []
+        """The parts of the reasoning that may hold calls, if they may count."""
         self._unclosed: set[MarkerSet] = set()
         """Closers that do not come in the rest of the text."""
 
@@ -135,6 +135,10 @@ class ReasoningReader:
                 goes_on = yield from self._read_call(marker, ends, is_framed=bool(dialect))
             if not goes_on:
                 break
+        else:
+            if self._writer.has_text and buffer.is_complete and not dialect:
+                message = "the reasoning after the text is not closed; it goes on to the end"
+                self._writer.add_note("unclosed-reasoning", message)
         self._writer.end_reasoning()
 
     def _read_header(self, dialect: Dialect, marker: str) -> Reading[bool]:
@@ -171,7 +175,7 @@ class ReasoningReader:
             self._writer.write_reasoning(thought)
             # Where messages have recipients, only a message to a tool can be a call.
             if self._keeps_calls and not is_framed and not self._matcher.is_turn_over:
-                self.thoughts_with_calls.append(thought)
+                self.thoughts.append(thought)
             return False
         self._unclosed.add(ends)
         buffer.restore()
@@ -252,7 +256,7 @@ class FramedMessageReader:
             return ""
         buffer, frame = self._buffer, dialect.message_frame
         assert frame is not None
-        at_boundary = self._is_at_boundary()
+        at_boundary = self.is_at_boundary()
         buffer.hold()
         header = yield from self._read_header(frame, opener)
         if header is None:
@@ -271,13 +275,18 @@ class FramedMessageReader:
         if not is_complete or only_calls or (is_unknown and not opener and is_unexpected):
             return self._give_back()
         is_to_tool = recipient is not None and recipient[1] not in _PEOPLE
+        is_reasoning = re.search(frame.reasoning_pattern, header) is not None
+        if is_reasoning and not at_boundary:
+            # A sentence mentions the header.
+            self._state.writer.write_text(buffer.release())
+            return "done"
         self._context.begin_message(None if is_to_tool else MessageToUser(frame.message_ends))
         buffer.release()
         self._matcher.write_if_read_too_often()
         if not at_boundary or (recipient and recipient[1] not in _PEOPLE):
             message = "the header of a message was removed from the text"
             self._state.writer.add_note("control-token", message, header)
-        return "reasoning" if re.search(frame.reasoning_pattern, header) else "text"
+        return "reasoning" if is_reasoning else "text"
 
     def peek_kind(self, dialect: Dialect, opener: str) -> Reading[HeaderKind]:
         """Return to whom the header that begins here addresses its message."""
@@ -338,9 +347,11 @@ class FramedMessageReader:
             return call.has_prefix
         return self._state.resolver.tools.resolve_name(call.name) is not None
 
-    def _is_at_boundary(self) -> bool:
-        """Return True if a message may begin here: on a new line, or where another one ended."""
-        return self._state.writer.begins_line or self.boundary == self._buffer.offset
+    def is_at_boundary(self) -> bool:
+        """Return True if a message or reasoning may begin here: on a line that holds nothing else
+        before it, or where another one ended."""
+        is_alone = self._state.writer.begins_section or self._context.is_line_blank()
+        return is_alone or self.boundary == self._buffer.offset
 
     def _is_unknown(self, recipient: str) -> bool:
         return recipient not in _PEOPLE and not self._state.resolver.tools.is_declared(recipient)

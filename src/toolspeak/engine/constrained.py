@@ -134,6 +134,10 @@ class ConstrainedReader:
             return [Finish()]
         return self._parser.events([self._buffer], is_complete=is_complete)
 
+    def find_calls_in_reasoning(self, reasoning: str) -> Iterable[Event]:
+        """Return nothing: a constrained reply says itself whether it is a call or an answer."""
+        return ()
+
     def _emit_text(self, text: str) -> Iterable[Event]:
         return [TextDelta(text), Finish()] if text else [Finish()]
 

@@ -7,6 +7,7 @@ is required everything waits for it. All other events pass at once.
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Protocol
 
 from ..calls.resolution import CallKey, call_key
@@ -26,7 +27,9 @@ from ..security.refusals import OpeningDetector
 from ..types import Failure, Note, Reply
 
 _MAX_REMEMBERED = 65_536
-"""Characters of a reply that are remembered to classify it."""
+"""Characters of a reply's text, and of its reasoning, that are remembered to classify it."""
+MAX_REASONING = 2**20
+"""Characters of reasoning that are remembered, in case it is the whole reply."""
 _DELTAS = (TextDelta, ReasoningDelta, ArgumentsDelta)
 
 
@@ -110,13 +113,19 @@ class Holdback:
         self.events: list[Event] = []
         """All events, except the deltas beyond what is remembered."""
         self._held: list[Event] = []
-        self._characters = 0
+        self._text_length = self._reasoning_length = 0
+        self._rest_of_reasoning = StringIO()
+        """Reasoning beyond the events: deltas take much more memory than their text."""
         self.finish_event = Finish()
         """The reply's last event."""
 
     @property
     def reply(self) -> Reply:
-        return fold(self.events)
+        reply = fold(self.events)
+        rest = self._rest_of_reasoning.getvalue()
+        if not rest or reply.text.strip():
+            return reply
+        return fold([*self.events, ReasoningDelta(rest)])
 
     def feed(self, events: list[Event], source: CallSource | None = None) -> list[Event]:
         """Return the events that may pass now.
@@ -153,8 +162,15 @@ class Holdback:
         return list(self.events)
 
     def _remember(self, event: Event) -> None:
-        self._characters += len(event.text) if isinstance(event, (TextDelta, ReasoningDelta)) else 0
-        is_remembered = self._characters <= _MAX_REMEMBERED or not self.may_send_text
+        if isinstance(event, TextDelta):
+            self._text_length += len(event.text)
+        elif isinstance(event, ReasoningDelta):
+            self._reasoning_length += len(event.text)
+            if self._reasoning_length > _MAX_REMEMBERED:
+                if self._rest_of_reasoning.tell() <= MAX_REASONING:
+                    self._rest_of_reasoning.write(event.text)
+                return
+        is_remembered = self._text_length <= _MAX_REMEMBERED or not self.may_send_text
         if is_remembered or not isinstance(event, _DELTAS):
             self.events.append(event)
 

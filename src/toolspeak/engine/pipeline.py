@@ -16,6 +16,7 @@ After each attempt, the first of these that applies decides:
     the reply is a fault, and a step is left        ask again, with that step         recovery.py
     a required call is missing                      fall back                         _finish
     the reply is a fault                            end with the first reply          _finish
+    the reply is only reasoning                     end with it, also as text         _finish
     there is a reply                                end with it                       _finish
     the upstream failed after part of a reply       end with the first reply,
                                                     or with the failure               _after_failure
@@ -49,11 +50,11 @@ from msgspec import Struct, structs
 
 from ..calls.resolution import CallKey
 from ..errors import UpstreamError
-from ..events import Event, Finish, TextDelta, fold
+from ..events import Event, Finish, TextDelta, fold, use_reasoning_as_text
 from ..notes import NOTES
 from ..types import Failure, Note, Reply, Request, Usage
 from .attempt import FALLBACK, Attempt, fits_context_window, note_truncated_prompt
-from .holdback import Holdback, SentState
+from .holdback import MAX_REASONING, Holdback, SentState
 from .led import Led
 from .outcome import (
     OUTCOMES,
@@ -63,7 +64,7 @@ from .outcome import (
     find_repeated_call,
     match_format,
 )
-from .plan import ModelProfile, plan_request
+from .plan import ModelProfile, involves_tools, plan_request
 from .recovery import (
     RECOVERY_STEPS,
     Recovery,
@@ -326,14 +327,33 @@ class Pipeline:
             return self._end(self._first_reply)
         if self._must_call and outcome.kind not in _CALL_OUTCOMES and attempt.offered.allowed:
             raise _no_call_error(outcome)
-        rest = self._unwrap_format(self._holdback.take_rest())
-        if not self._holdback.may_send_text and (text := reply.text.strip()):
+        rest = self._holdback.take_rest()
+        answered = self._use_reasoning_as_text(reply, attempt)
+        if answered is not reply and self._holdback.may_send_text:
+            rest.append(TextDelta(answered.text))
+        rest = self._unwrap_format(rest)
+        if not self._holdback.may_send_text and (text := answered.text.strip()):
             if outcome.kind == "calls":
                 self.notes.append(Note("dropped-text", NOTES["dropped-text"]))
             elif outcome.kind not in RECOVERY_STEPS:
                 # Otherwise the client would have only the beginning of an earlier reply.
                 rest.append(TextDelta(f"\n\n{text}"))
         return self._end([*rest, self._holdback.finish_event])
+
+    def _use_reasoning_as_text(self, reply: Reply, attempt: Attempt) -> Reply:
+        """Return the reply, with its reasoning as its text if it has nothing else; a reply that is
+        forwarded stays as it is."""
+        if self.may_forward(attempt) or len(reply.reasoning) > MAX_REASONING:
+            return reply
+        answered = use_reasoning_as_text(reply)
+        if answered is not reply:
+            self.notes.append(answered.notes[-1])
+        return answered
+
+    def may_forward(self, attempt: Attempt) -> bool:
+        """Return True if the reply can be forwarded: neither the attempt nor the client's request
+        involves tools. An attempt that reformats an answer has no tools even if the request has."""
+        return attempt.is_forwardable and not involves_tools(self.request)
 
     def _unwrap_format(self, events: list[Event]) -> list[Event]:
         """Take an answer out of its code fence if a response format was requested."""

@@ -59,8 +59,8 @@ def plan_request(request: Request, profile: ModelProfile) -> Plan:
 
 def plan_with_mode(profile: ModelProfile, mode: ToolsMode, reason: str) -> Plan:
     """Return the plan for `mode`."""
-    reasoning_open = profile.capabilities.reasoning_open
-    return _plan(mode, reason, profile.dialect, profile.model, reasoning_open)
+    is_open = profile.capabilities.reasoning_open is True
+    return _plan(mode, reason, profile.dialect, profile.model, is_open)
 
 
 def plan_with_default_dialect(plan: Plan, reason: str) -> Plan:
@@ -70,7 +70,7 @@ def plan_with_default_dialect(plan: Plan, reason: str) -> Plan:
 
 @lru_cache(maxsize=256)
 def _plan(
-    mode: ToolsMode, reason: str, dialect: str | None, model: str, reasoning_open: bool | None
+    mode: ToolsMode, reason: str, dialect: str | None, model: str, reasoning_open: bool
 ) -> Plan:
     chosen, why = _choose_dialect(mode, dialect, model)
     reasons = (reason, why) if why else (reason,)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from io import StringIO
+from itertools import filterfalse
 from typing import Any, ClassVar, Protocol
 
 from msgspec import structs
@@ -69,6 +71,7 @@ class ReplyReader:
             attempt.escaper,
             _make_text_reader_factory(attempt),
             attempt.new_id,
+            keeps_reasoning=attempt.profile.trust == "lenient",
         )
         self.parse_body = attempt.wire.parse_reply_body
         """Decodes the body of a whole reply for `read_whole`."""
@@ -125,17 +128,23 @@ class TextReader(Protocol):
 
     def finish(self, *, is_complete: bool) -> Iterable[Event]: ...
 
+    def find_calls_in_reasoning(self, reasoning: str) -> Iterable[Event]: ...
+
     @property
     def is_in_call(self) -> bool: ...
 
 
-def _make_text_reader_factory(attempt: Attempt) -> Callable[[], TextReader] | None:
+TextReaderFactory = Callable[[bool], TextReader]
+"""Opens a reader; the argument is False if the API has separated the reasoning from the text."""
+
+
+def _make_text_reader_factory(attempt: Attempt) -> TextReaderFactory | None:
     """Return a factory of readers for the reply's texts; None if no text can hold a call."""
     if not attempt.offered.allowed and attempt.plan.mode == "native":
         return None
     prefix = attempt.prefix
 
-    def open_text_reader() -> TextReader:
+    def open_text_reader(reads_reasoning: bool) -> TextReader:
         nonlocal prefix
         parser = Parser(
             dialect=attempt.dialect or AUTO,
@@ -143,6 +152,7 @@ def _make_text_reader_factory(attempt: Attempt) -> Callable[[], TextReader] | No
             trust=attempt.profile.trust,
             context=attempt.context,
             reasoning_open=attempt.plan.reasoning_open,
+            reads_reasoning=reads_reasoning,
             new_id=attempt.new_id,
         )
         reader = ConstrainedReader(parser) if attempt.plan.mode == "constrained" else parser
@@ -179,6 +189,9 @@ class ContinuationReader:
         is_undecided = any(one.startswith(start) and one != start for one in self._openings)
         return () if is_undecided else self._begin()
 
+    def find_calls_in_reasoning(self, reasoning: str) -> Iterable[Event]:
+        return self._reader.find_calls_in_reasoning(reasoning)
+
     def finish(self, *, is_complete: bool) -> Iterable[Event]:
         events = self._begin() if self._prefix else ()
         return [*events, *self._reader.finish(is_complete=is_complete)]
@@ -198,14 +211,20 @@ class CallExtractor:
         request: Request,
         tools: OfferedTools,
         escaper: Escaper,
-        open_text_reader: Callable[[], TextReader] | None,
+        open_text_reader: TextReaderFactory | None,
         new_id: Callable[[], str],
+        *,
+        keeps_reasoning: bool = False,
     ) -> None:
         self._one_call = not request.parallel_tool_calls
         self._tools = tools
         self._escaper = escaper
         self._open_text_reader = open_text_reader
         self._text_reader: TextReader | None = None
+        self._has_reasoning = False
+        """The API has separated the reasoning: its tags in the text are text."""
+        self._reasoning = StringIO() if keeps_reasoning else None
+        """The reasoning that the API has separated, if calls in it may count."""
         self._resolver = CallResolver(tools.toolset, new_id=new_id)
         # Many models call the first call of each reply `call_1`; clients tell calls by their ids.
         for call_id in _history_ids(request):
@@ -245,7 +264,8 @@ class CallExtractor:
     def _search(self, text: str) -> list[Event]:
         assert self._open_text_reader
         self._searched += len(text)
-        self._text_reader = reader = self._text_reader or self._open_text_reader()
+        if (reader := self._text_reader) is None:
+            self._text_reader = reader = self._open_text_reader(not self._has_reasoning)
         return self._finish_text_calls(reader.feed(text))
 
     def _stop_search(self, text: str, rest: str) -> Iterable[Event]:
@@ -258,11 +278,17 @@ class CallExtractor:
     def _pass_text(self, event: TextDelta | ReasoningDelta) -> Iterable[Event]:
         return [*self._flush_text(), self._unescape(event)]
 
+    def _handle_reasoning(self, event: ReasoningDelta) -> Iterable[Event]:
+        self._has_reasoning = self._has_reasoning or not event.is_empty
+        if self._reasoning and self._reasoning.tell() < _MAX_SEARCHED:
+            self._reasoning.write(event.text)
+        return self._pass_text(event)
+
     def _handle_start(self, event: CallStart) -> Iterable[Event]:
         self._start, self._arguments = event, []
         flushed = self._flush_text() if self._text_reader else ()
         # The model does make a call: the text before it only mentions it.
-        return [event for event in flushed if not _is_near_call(event)]
+        return list(filterfalse(_is_near_call, flushed))
 
     def _handle_arguments(self, event: ArgumentsDelta) -> Iterable[Event]:
         self._arguments.append(event.json)
@@ -273,7 +299,9 @@ class CallExtractor:
 
     def _handle_finish(self, event: Finish) -> Iterable[Event]:
         is_complete = event.stop_reason in COMPLETE_STOP_REASONS
-        flushed = self._flush_text(is_complete=is_complete) if self._text_reader else ()
+        flushed = self._flush_text(is_complete=is_complete) if self._text_reader else []
+        if is_complete and not self.count and (calls := self._accept_calls_in_reasoning()):
+            flushed = [*filterfalse(_is_near_call, flushed), *calls]
         reason = self._correct_stop_reason(event.stop_reason)
         if reason != event.stop_reason:
             event = structs.replace(event, stop_reason=reason)
@@ -290,6 +318,14 @@ class CallExtractor:
         if reader is None:
             return []
         return self._finish_text_calls(reader.finish(is_complete=is_complete))
+
+    def _accept_calls_in_reasoning(self) -> list[Event]:
+        """Return the events of the calls in separated reasoning, if they count."""
+        reasoning = self._reasoning.getvalue() if self._reasoning else ""
+        if not reasoning or not self._open_text_reader:
+            return []
+        reader = self._open_text_reader(False)
+        return self._finish_text_calls(reader.find_calls_in_reasoning(reasoning))
 
     def _finish_text_calls(self, events: Iterable[Event]) -> list[Event]:
         """Return a text reader's events, with each call under the client's name for its tool."""
@@ -376,7 +412,7 @@ class CallExtractor:
 
     _HANDLERS: ClassVar[dict[type[Any], Callable[[CallExtractor, Any], Iterable[Event]]]] = {
         TextDelta: _handle_text,
-        ReasoningDelta: _pass_text,
+        ReasoningDelta: _handle_reasoning,
         CallStart: _handle_start,
         ArgumentsDelta: _handle_arguments,
         CallEnd: _handle_call,

@@ -231,7 +231,7 @@ class ModelCall:
         """Return True if the reply is exactly what the upstream wrote, in the client's API."""
         attempt = pipeline.attempt
         assert attempt
-        if self._may_forward_reply(attempt):
+        if pipeline.may_forward(attempt):
             return True
         wire, reply = attempt.wire, pipeline.reply
         if wire.name != self.request.wire or rest != pipeline.reader.decoded:
@@ -239,16 +239,11 @@ class ModelCall:
         # Everything that was repaired has a note.
         return not reply.notes and wire.can_forward(value, reply)
 
-    def _may_forward_reply(self, attempt: Attempt) -> bool:
-        """Return True if the reply can be forwarded: neither the attempt nor the client's request
-        involves tools. An attempt that reformats an answer has no tools even if the request has."""
-        return attempt.is_forwardable and not involves_tools(self.request)
-
     async def _receive_stream(
         self, pipeline: Pipeline, attempt: Attempt, response: UpstreamResponse, sink: EventSink
     ) -> None:
         reader = pipeline.reader
-        forwards = self._may_forward and self._may_forward_reply(attempt)
+        forwards = self._may_forward and pipeline.may_forward(attempt)
         timer = self._holdback_timer = HoldbackTimer(reader, self.record)
         while True:
             events, is_last = await self._receive_batch(pipeline, reader, response)

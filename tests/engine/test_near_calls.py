@@ -270,3 +270,11 @@ def test_line_that_is_cut_off_is_no_call() -> None:
     profile: dict[str, Any] = {"mode": "prompt", "dialect": "glm-line", "stop": "length"}
     reply, requests = run(lines, is_streaming=True, **profile)
     assert ([call.arguments for call in reply.calls], len(requests)) == ([CALL.arguments], 2)
+
+
+@pytest.mark.parametrize("is_streaming", [True, False], ids=["streamed", "whole"])
+def test_call_in_the_reasoning_of_an_empty_reply_is_retried(is_streaming: bool) -> None:
+    thought = f"<think>I should list the files.\n{JSON}</think>"
+    replies = [thought, right_form(MODES["tagged"])]
+    reply, requests = run(replies, is_streaming=is_streaming, **MODES["tagged"])
+    assert ([call.arguments for call in reply.calls], len(requests)) == ([CALL.arguments], 2)

@@ -84,7 +84,7 @@ def _has_word(text: str, word: str) -> bool:
     return False
 
 
-def find_near_call(
+def select_near_call(
     text: str, events: Iterable[Event], made: Callable[[], frozenset[CallKey]]
 ) -> Rejection | None:
     """Return the first near-call among the events of a search in `text`, or None.

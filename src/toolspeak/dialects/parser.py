@@ -55,10 +55,10 @@ from .markers import (
 from .near_calls import (
     ReplyTail,
     find_broken_json,
-    find_near_call,
     find_unread_block,
     list_made_calls,
     may_hold_near_call,
+    select_near_call,
 )
 from .reply_sections import (
     BareMessageReader,
@@ -258,11 +258,15 @@ def makes_calls(options: ParserOptions, text: str) -> bool:
     return any(isinstance(event, CallEnd) for event in found)
 
 
-def find_near_call_in(options: ParserOptions, text: str) -> Rejection | None:
-    """Return the first call in a text, in any dialect, that the model must have meant."""
+def find_near_call(options: ParserOptions, text: str) -> Rejection | None:
+    """Return the first text in the shape of a call to a declared tool, in any dialect, or None."""
+    tools = Toolset(options.tools)
+    if not may_hold_near_call(text, tools):
+        return None
     other = options.for_other_text(dialect=AUTO, context=options.context)
     events = build_machine(other, "near-calls").read_whole(text)
-    return find_near_call(text, events, partial(list_made_calls, options.context))
+    found = select_near_call(text, events, partial(list_made_calls, options.context))
+    return found or find_broken_json(text, tools)
 
 
 def find_final_calls(options: ParserOptions, text: str) -> int:
@@ -553,11 +557,8 @@ class ReplyMachine:
         if is_settled or tail is None:
             return
         text = tail.text
-        found = None
-        if may_hold_near_call(text, tools):
-            found = find_near_call_in(self._options, text) or find_broken_json(text, tools)
-        found = found or find_unread_block(text, self._unread_markers, tools)
-        if found:
+        unread = find_unread_block(text, self._unread_markers, tools)
+        if found := find_near_call(self._options, text) or unread:
             self._sink.reject(found)
 
     # Markers that begin neither a call nor reasoning.

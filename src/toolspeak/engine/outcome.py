@@ -12,9 +12,11 @@ from msgspec import Struct
 from ..calls.json_values import strip_code_fence
 from ..calls.resolution import CallKey, call_key
 from ..calls.schema import get_validator
+from ..dialects.parser import ParserOptions, find_near_call
 from ..security.message_origin import last_user_text
 from ..security.refusals import begins_like_refusal, find_refusal
 from ..types import (
+    COMPLETE_STOP_REASONS,
     Message,
     Reasoning,
     Rejection,
@@ -99,6 +101,8 @@ def classify_reply(
     if offered.allowed:
         if outcome := _classify_blocks(reply):
             return outcome
+        if near_call := _find_call_in_reasoning(reply, request, offered.allowed):
+            return Outcome("near-call", (near_call,))
         if request.tool_choice.mode == "required":
             return Outcome("missing-call")
     if not reply.text.strip():
@@ -113,6 +117,16 @@ def _classify_blocks(reply: Reply) -> Outcome | None:
         if rejected := tuple(one for one in blocks if one.code == code):
             return Outcome(kind, rejected)
     return None
+
+
+def _find_call_in_reasoning(
+    reply: Reply, request: Request, tools: tuple[Tool, ...]
+) -> Rejection | None:
+    """Return a call in the reasoning of a complete reply that has nothing else, or None."""
+    is_complete = reply.stop_reason in COMPLETE_STOP_REASONS
+    if reply.text.strip() or not is_complete or len(reply.reasoning) > _MAX_REFUSAL:
+        return None
+    return find_near_call(ParserOptions(tools=tools, context=request.messages), reply.reasoning)
 
 
 def _is_complete_without_text(reply: Reply) -> bool:

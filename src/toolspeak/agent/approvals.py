@@ -46,8 +46,13 @@ Autonomy = Literal["full", "read_only", "ask"]
 ApprovalAnswer = Literal["yes", "no", "always"]
 Decider = Literal["policy", "user", "session", "no_answer"]
 _ANSWERS: dict[str, ApprovalAnswer] = {
-    "y": "yes", "yes": "yes", "a": "always", "always": "always",
-    "n": "no", "no": "no", "": "no",
+    "y": "yes",
+    "yes": "yes",
+    "a": "always",
+    "always": "always",
+    "n": "no",
+    "no": "no",
+    "": "no",
 }
 _PLAIN_KEY = re.compile(r"[\w.-]{1,40}")
 _MAX_VALUE_LENGTH = 80

@@ -1,4 +1,4 @@
-"""Check the configuration; show its upstreams, models, and the providers whose keys are set.
+"""Check the configuration; list its upstreams, models and providers.
 
 Only servers on this machine are contacted, and no model is loaded.
 """

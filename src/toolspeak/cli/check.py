@@ -1,4 +1,4 @@
-"""Check the configuration; list its upstreams, models and providers.
+"""Check the configuration; list upstreams, models and providers.
 
 Only servers on this machine are contacted, and no model is loaded.
 """

@@ -389,7 +389,7 @@ def test_stored_response_outlives_the_worker_that_stored_it(gateway: GatewayProc
     assert "the store" not in gateway.log
     body = {"model": "m", "input": "And?", "previous_response_id": identity}
     for _ in each_worker(gateway):
-        # A worker that was stopped during an operation takes its store for unavailable for a second.
+        # After a stop, a worker may take its store for unavailable for a second.
         wait_until(lambda: ask(gateway.url, "/v1/responses", body).status_code == 200)
 
 

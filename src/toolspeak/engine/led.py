@@ -21,7 +21,7 @@ from .guided import Guide, Step
 from .plan import ModelProfile, OfferedTools, plan_request
 from .reply_reader import CallExtractor
 
-_DECISION = "a small model is led to its calls: one decision at a time"
+_ONE_DECISION = "a small model is led to its calls: one decision at a time"
 _NO_CALL = "a small model is led to its calls, and none of the tools fits what was asked"
 _CLEAR = "a small model is led to its calls, and all that they need stands in the question"
 _DECIDED = "a small model is led to its calls, and has made all decisions that they need"
@@ -76,7 +76,7 @@ class Led:
             max_tokens=_MOST_TOKENS,
             sampling={"temperature": 0.0},
         )
-        plan = Plan("native", reasons=(_DECISION,))
+        plan = Plan("native", reasons=(_ONE_DECISION,))
         return prepare_attempt(request, self._target, plan, reason=DECISION, is_side_question=True)
 
     def hear(self, text: str) -> bool:

@@ -171,7 +171,7 @@ def test_page_opens_on_the_attempt_in_which_the_model_wrote(
 
 def test_decisions_of_a_small_model_are_labelled_and_shown(browser: Browser) -> None:
     turn = [TextDelta('{"city": "Rome"}'), Finish("stop")]
-    model = {"tools": "constrained", "weak": True, "dialect": ""}
+    model: dict[str, Any] = {"tools": "constrained", "weak": True, "dialect": ""}
     with run_inspected_gateway(turn, **model) as gateway:
         send_request(gateway, question="Is the weather nicer in Oslo than on our trip to Rome?")
         with InspectorPage(browser, gateway.url, "", "token") as inspector:

@@ -52,9 +52,34 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
 
 def plan_request(request: Request, profile: ModelProfile) -> Plan:
     """Return the plan for a request to a model."""
-    if not involves_tools(request):
-        return Plan("native", reasons=("the request involves no tools",))
-    return plan_with_mode(profile, *_choose_mode(profile))
+    if involves_tools(request):
+        return plan_with_mode(profile, *_choose_mode(profile))
+    if depends_on_mode(request) and _choose_mode(profile)[0] != "native":
+        reason = "the request has a format and no tools: the format is described in the prompt"
+        return plan_with_mode(profile, "prompt", reason)
+    return Plan("native", reasons=("the request involves no tools",))
+
+
+def depends_on_mode(request: Request) -> bool:
+    """Return True if the mode matters for a request: it involves tools, or asks for a format."""
+    return request.response_format is not None or involves_tools(request)
+
+
+def find_learned_mode(request: Request, profile: ModelProfile) -> str:
+    """Return why a mode was learned, if the request would be planned in another one without it;
+    else ""."""
+    if profile.learned_mode is None or not involves_tools(request):
+        return ""
+    unlearned = structs.replace(profile, learned_mode=None)
+    mode, reason = _choose_mode(profile)
+    return "" if mode == _choose_mode(unlearned)[0] else reason
+
+
+def is_format_checked(request: Request, plan: Plan) -> bool:
+    """Return True if an answer's format is checked here: beside tools, no upstream is sure to
+    enforce it; without them, one with native tools is."""
+    has_format = request.response_format is not None
+    return has_format and (bool(request.tools) or plan.mode != "native")
 
 
 def plan_with_mode(profile: ModelProfile, mode: ToolsMode, reason: str) -> Plan:

@@ -169,7 +169,12 @@ class PromptWriter:
             turns = list(merge_roles([Message("user", (Text(system),)), *turns]))
         elif system:
             turns = [Message("system", (Text(system),)), *turns]
-        keeps_format = not self._tools.allowed and not self._dialect.answer_template
+        # Without tools, the upstream may enforce the format, too.
+        keeps_format = (
+            not self._tools.allowed
+            and not self._dialect.answer_template
+            and profile.capabilities.constrained is not False
+        )
         return structs.replace(
             request,
             messages=tuple(turns),
@@ -207,7 +212,8 @@ class PromptWriter:
         base = "\n\n".join(_iter_texts(messages[: count_leading_instructions(messages)]))
         tools = self._tools.allowed
         if not tools:
-            return base
+            wanted = self._request.response_format
+            return "\n\n".join(filter(None, (base, wanted and write_format_rule(wanted))))
         system = augment_system_prompt(
             base,
             tools,
@@ -226,7 +232,7 @@ class PromptWriter:
         if not request.parallel_tool_calls and self._dialect.parallel:
             yield "Make one call at a time."
         if request.response_format:
-            yield _write_format_rule(request.response_format)
+            yield write_format_rule(request.response_format, beside_calls=True)
 
     def _write_turns(self) -> Iterator[Message]:
         messages = self._request.messages
@@ -338,15 +344,15 @@ def foreign_texts(request: Request) -> Iterator[str]:
                 yield part.text
 
 
-def _write_format_rule(wanted: ResponseFormat) -> str:
+def write_format_rule(wanted: ResponseFormat, *, beside_calls: bool = False) -> str:
+    """Return the instruction to answer in a format; `beside_calls` if the model may also call."""
+    what = "one JSON value" if wanted.schema is not None else "one JSON object"
+    when = "If you answer without a call, write" if beside_calls else "Write"
+    rule = f"{when} {what} and nothing else."
     if wanted.schema is None:
-        return "If you answer without a call, write one JSON object and nothing else."
+        return rule
     schema = json.dumps(wanted.schema, ensure_ascii=False)
-    return (
-        "If you answer without a call, write one JSON value and nothing else. It must match "
-        "this JSON Schema:"
-        f"\n{schema}"
-    )
+    return f"{rule} It must match this JSON Schema:\n{schema}"
 
 
 def _iter_texts(messages: Iterable[Message]) -> Iterator[str]:

@@ -71,6 +71,7 @@ class ReplyReader:
             attempt.escaper,
             _make_text_reader_factory(attempt),
             attempt.new_id,
+            is_native=attempt.plan.mode == "native",
             keeps_reasoning=attempt.profile.trust == "lenient",
         )
         self.parse_body = attempt.wire.parse_reply_body
@@ -214,8 +215,11 @@ class CallExtractor:
         open_text_reader: TextReaderFactory | None,
         new_id: Callable[[], str],
         *,
+        is_native: bool = False,
         keeps_reasoning: bool = False,
     ) -> None:
+        self._notes_text_call = is_native
+        """The model was given native tools, so its first call in the text gets a note."""
         self._one_call = not request.parallel_tool_calls
         self._tools = tools
         self._escaper = escaper
@@ -344,6 +348,9 @@ class CallExtractor:
                 case ArgumentsDelta() | Finish():
                     pass
                 case CallEnd():
+                    if self._notes_text_call:
+                        self._notes_text_call = False
+                        finished.append(Note("text-call", NOTES["text-call"], event.call.name))
                     finished += self._claim_and_accept(self._tools.to_client_call(event.call), "")
                 case _:
                     finished.append(event)

@@ -187,7 +187,9 @@ def _write_chat(
     escaper: Escaper,
 ) -> tuple[Request, tuple[Note, ...]]:
     dialect = _dialect_of(plan) or get_dialect(DEFAULT_DIALECT)
-    writer = PromptWriter(request, tools, dialect, escaper)
+    writer = PromptWriter(
+        request, tools, dialect, escaper, keeps_cache_control=profile.has_cache_control
+    )
     chat = writer.write_request(profile, examples=plan.mode == "prompt")
     if plan.mode == "constrained":
         # The choice between tools and an answer should be the likeliest one, not a random one.
@@ -199,7 +201,7 @@ def _write_chat(
 
 def _encode(request: Request, profile: ModelProfile, notes: tuple[Note, ...]) -> EncodedRequest:
     wire = get_wire(profile.wire)
-    encoded = wire.encode_request(request)
+    encoded = wire.encode_request(request, has_cache_control=profile.has_cache_control)
     body, dropped = apply_quirks(encoded.body, profile.quirks)
     if wire.set_context_window:
         window = choose_context_window(

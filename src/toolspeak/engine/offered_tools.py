@@ -6,6 +6,9 @@ mcp_files_read    ->  mcp.files/read          as the client declared it
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
+
 from msgspec import structs
 
 from .._util import memoize_by_identity
@@ -58,9 +61,10 @@ class OfferedTools:
         """The tools that may be called."""
         return _toolset(self.allowed)
 
-    def notes(self) -> tuple[Note, ...]:
+    def notes(self, *, has_cache_control: bool = False) -> tuple[Note, ...]:
         """Return a note for every property of the tools that a prompt cannot carry."""
-        return (*_find_losses(self._declared), *self._names.notes)
+        losses = _loss_finder(has_cache_control)(self._declared)
+        return (*losses, *self._names.notes)
 
 
 def _identity_of(call: ToolCall) -> tuple[str, str | None, bool]:
@@ -86,9 +90,14 @@ def _rename_tools(declared: tuple[Tool, ...]) -> tuple[ToolNames, tuple[Tool, ..
     return names, tuple(written)
 
 
-@memoize_by_identity
-def _find_losses(declared: tuple[Tool, ...]) -> tuple[Note, ...]:
-    losses = LossLog(PROMPT_NAME, "")
+@cache
+def _loss_finder(has_cache_control: bool) -> Callable[[tuple[Tool, ...]], tuple[Note, ...]]:
+    """Return a cached function that finds the losses of tools in a prompt."""
+    return memoize_by_identity(partial(_find_losses, has_cache_control))
+
+
+def _find_losses(has_cache_control: bool, declared: tuple[Tool, ...]) -> tuple[Note, ...]:
+    losses = LossLog(PROMPT_NAME, "", has_cache_control=has_cache_control)
     for tool in declared:
         path = f"$.tools[{tool.name!r}]"
         losses.carry(convert_freeform_tool(tool, losses, path).extra, path)

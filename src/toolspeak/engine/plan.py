@@ -49,6 +49,11 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
     """The model is too small to write calls and is asked for one decision at a time."""
     quirks: Quirks = Quirks()
 
+    @property
+    def has_cache_control(self) -> bool:
+        """True if the upstream caches prompts up to the parts that have `cache_control`."""
+        return self.quirks.cache_control or self.wire == "anthropic"
+
 
 def plan_request(request: Request, profile: ModelProfile) -> Plan:
     """Return the plan for a request to a model."""

@@ -205,3 +205,22 @@ def test_refusal_or_cut_answer_in_a_format_is_not_retried() -> None:
         ):
             assert ask(gateway.url, CHAT, with_format(CHAT)).status == 200
             assert len(server.requests) == 1
+
+
+# A rejected structured call.
+
+
+@whole_and_streamed
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("", 'fly({"a":1})'), ("Let me look.", 'Let me look.\n\nfly({"a":1})')],
+    ids=["alone", "after text"],
+)
+def test_rejected_structured_call_is_apart_from_the_text_before_it(
+    said: str, expected: str, client: Client
+) -> None:
+    with (
+        ScriptedServer(call_reply("fly", said=said, a=1)) as server,
+        run_gateway(make_config(server.url, tools="native", retries=0)) as gateway,
+    ):
+        assert ask(gateway.url, client, weather_body(client)).text == expected

@@ -237,6 +237,8 @@ class CallExtractor:
         self._arguments: list[str] = []
         self._searched = 0
         """Characters of the reply that were searched for calls."""
+        self._has_rejected = False
+        """A structured call was rejected."""
         self.count = 0
         """Calls accepted so far."""
 
@@ -368,7 +370,7 @@ class CallExtractor:
                 return self._claim_and_accept(call, text)
             rejection = structs.replace(rejection, name=call.name)
             note = Note(rejection.code, rejection.problem, rejection.raw)
-            return [CallRejected(rejection), note, TextDelta(f"{call.name}({call.input})")]
+            return [CallRejected(rejection), note, self._write_rejected(call.name, call.input)]
         if (resolved := resolution.call) is None:
             return list(resolution.notes)
         if resolved.name != written.name or resolved.arguments != call.arguments:
@@ -379,8 +381,14 @@ class CallExtractor:
         """Keep, as text, a call that the wire could not read."""
         if not event.rejection:
             return [CallRejected(None)]
-        text = TextDelta(f"{event.rejection.name or ''}({event.rejection.raw})")
+        text = self._write_rejected(event.rejection.name or "", event.rejection.raw)
         return [CallRejected(event.rejection), text]
+
+    def _write_rejected(self, name: str, arguments: str) -> TextDelta:
+        """Return a rejected structured call as text, apart from the text before it."""
+        separator = "\n\n" if self._searched or self._has_rejected else ""
+        self._has_rejected = True
+        return TextDelta(f"{separator}{name}({arguments})")
 
     def _claim_and_accept(self, call: ToolCall, text: str) -> list[Event]:
         call_id, notes = self._resolver.claim_id(call.id)

@@ -27,7 +27,7 @@ from ..types import Failure, Note, Reply, Request
 from .catalog import Endpoint, ResolvedModel
 from .client import UpstreamClient, UpstreamResponse
 from .learned_modes import LearnedModes
-from .record import AttemptRecord, RequestRecord
+from .record import NO_MODE, AttemptRecord, RequestRecord
 from .worker_thread import LARGE, WorkerThread
 
 _LARGE_CONVERSATION = 2**21
@@ -168,7 +168,7 @@ class ModelCall:
         self._close_attempt(pipeline)
         plan = pipeline.recovery.plan
         is_used = plan.mode != "native" or involves_tools(self.request)
-        self.record.mode = plan.mode if is_used else "none"
+        self.record.mode = plan.mode if is_used else NO_MODE
         endpoint = self._find_endpoint(attempt.profile)
         self._attempt_record = record = self.record.start_attempt(attempt, endpoint)
         self.forwarded = self._whole = self._holdback_timer = None

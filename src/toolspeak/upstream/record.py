@@ -34,6 +34,8 @@ request holds more than that in memory anyway."""
 
 
 # Captured bytes.
+NO_MODE = "none"
+"""The mode of a request without tools that does not depend on any."""
 
 
 class CaptureBudget(Struct, array_like=True, gc=False):
@@ -197,7 +199,7 @@ class RequestRecord(Struct, array_like=True):
     is_stream: bool = False
     tool_count: int = 0
     mode: str = ""
-    """The mode of the last attempt."""
+    """The mode of the last attempt; `NO_MODE` if the request needs none."""
     attempts: list[AttemptRecord] = []
     retries: list[str] = []
     """The reasons of all retries and fallbacks; "upstream" for the same bytes sent again."""

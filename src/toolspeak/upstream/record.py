@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CLIENT_CLOSED = 499
 """The status of a request whose client closed the connection before the end of the response."""
+NO_MODE = "none"
+"""The mode of a request without tools that does not depend on any."""
 _MAX_USER_TEXT = 160
 CHUNK_OVERHEAD = 80
 """Approximate bytes that Python itself needs for a chunk: many small ones are not free."""
@@ -34,8 +36,6 @@ request holds more than that in memory anyway."""
 
 
 # Captured bytes.
-NO_MODE = "none"
-"""The mode of a request without tools that does not depend on any."""
 
 
 class CaptureBudget(Struct, array_like=True, gc=False):

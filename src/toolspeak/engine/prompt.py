@@ -236,9 +236,11 @@ class PromptWriter:
 
     def _mark_system(self, system: str) -> Text | None:
         """Return the system prompt as a part, cached if a part of it or a tool is to be."""
+        if not system or not self._keeps_cache_control:
+            return Text(system) if system else None
         leading = self._request.messages[: count_leading_instructions(self._request.messages)]
         sources = (*(self._request.tools or ()), *leading, *_list_parts(leading))
-        return Text(system, self._find_cache_control(sources)) if system else None
+        return Text(system, self._find_cache_control(sources))
 
     def _find_cache_control(self, sources: Iterable[Any]) -> Json:
         """Return the last `cache_control` of these parts, messages or tools, if it is kept."""

@@ -360,7 +360,9 @@ def find_claims(sentences: list[str]) -> Iterator[Claim]:
         return
     previous = ""
     for sentence, next_sentence in pairwise([*sentences, ""]):
-        claim = _find_denial_of_tools(speaking_of_tools, sentence, previous, next_sentence)
+        claim = None
+        if speaking_of_tools:
+            claim = _find_denial_of_tools(speaking_of_tools, sentence, previous, next_sentence)
         if claim is None and (languages := _possible_languages(sentence, possible)):
             claim = _find_claim(languages, normalize_words(sentence), next_sentence)
         if claim:
@@ -381,18 +383,20 @@ def speaks_of_tools(text: str) -> bool:
 
 
 def _languages_speaking_of_tools(text: str) -> list[Language]:
-    found = [language for word, all_of in _words_for_tools() if word in text for language in all_of]
+    languages = _words_for_tools(text.isascii())
+    found = [language for word in languages if word in text for language in languages[word]]
     return list(dict.fromkeys(found))
 
 
 @cache
-def _words_for_tools() -> tuple[tuple[str, list[Language]], ...]:
-    """Return the words for tools, each once, with the languages that have it."""
+def _words_for_tools(is_ascii: bool) -> dict[str, list[Language]]:
+    """Return the words for tools, with the languages that have them; or only those in ASCII."""
     languages: dict[str, list[Language]] = {}
     for language in load_languages().values():
         for word in language.no_tools.words:
-            languages.setdefault(word, []).append(language)
-    return tuple(languages.items())
+            if word.isascii() or not is_ascii:
+                languages.setdefault(word, []).append(language)
+    return languages
 
 
 def _find_denial_of_tools(

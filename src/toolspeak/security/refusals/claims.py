@@ -335,11 +335,17 @@ class Claim:
         comma = _COMMA.search(text, denial.end())
         self.end = comma.start() if comma else len(text)
         self.denial = f" {text[self.start : self.end].strip()} "
-        self._denial_end = denial.end()
+        self._denial_start, self._denial_end = denial.span()
 
     @cached_property
     def signals(self) -> set[str]:
         return self.sentence.list_names()
+
+    @cached_property
+    def signals_beside_denial(self) -> set[str]:
+        """The lists of the words before and after the denial."""
+        before = self.sentence.list_names(0, self._denial_start)
+        return before | self.sentence.list_names(self._denial_end)
 
     @cached_property
     def denied_signals(self) -> set[str]:

@@ -117,7 +117,7 @@ def _is_denial_of_tools_honest(
     claim: Claim, sentences: list[str], question: str, after_result: bool
 ) -> bool:
     """Return True if tools are refused for safety, or if the claim may describe a tool result."""
-    signals = claim.signals | claim.next_sentence.list_names() & {"harm"}
+    signals = claim.signals_beside_denial | claim.next_sentence.list_names() & {"harm"}
     if not signals.isdisjoint({"harm", "has_tools"}):
         return True
     others = [one for one in sentences if normalize_words(one).strip() != claim.words]

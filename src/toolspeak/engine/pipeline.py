@@ -53,7 +53,7 @@ from ..errors import UpstreamError
 from ..events import Event, Finish, TextDelta, fold, use_reasoning_as_text
 from ..notes import NOTES
 from ..types import Failure, Note, Reply, Request, ResponseFormat, Usage
-from .attempt import FALLBACK, Attempt, fits_context_window, note_truncated_prompt
+from .attempt import FALLBACK, UNSELECTED_TOOL, Attempt, fits_context_window, note_truncated_prompt
 from .holdback import MAX_REASONING, Holdback, SentState
 from .led import Led
 from .outcome import (
@@ -87,6 +87,7 @@ _FALLBACK_FAILURES = frozenset({"upstream", "timeout", "overloaded", "rate_limit
 """Failures after which the next upstream is asked."""
 _BUSY_FAILURES = frozenset({"timeout", "overloaded", "rate_limit"})
 """Failures of a side question after which the request itself would fail, too."""
+_ALL_TOOLS = "a call to a tool that was not selected: the next attempt offers all tools"
 _CALL_OUTCOMES = frozenset[OutcomeKind]({"calls", "repeated-call"})
 """Outcomes of replies that have the call that a request may require."""
 
@@ -241,6 +242,7 @@ class Pipeline:
             checks_format=self._checked_format is not None,
         )
         if self.recovery.restores_tools(outcome, self._sent):
+            self.notes.append(Note("retried", _ALL_TOOLS, UNSELECTED_TOOL))
             return None
         self.outcome = outcome
         note = self.recovery.plan_retry(outcome, reply, attempt, self._sent)

@@ -174,14 +174,14 @@ def _check_calls(decoded: list[Event], resolver: CallResolver) -> Iterator[Event
             case ArgumentsDelta():
                 arguments.append(event.json)
             case CallEnd():
-                resolution = resolver.resolve_structured(event.call, "".join(arguments))
-                if resolution.rejection:
-                    yield CallRejected(resolution.rejection)
-                yield from resolution.notes
-                if call := resolution.call:
-                    yield CallStart(count, call.id, call.name, "native")
-                    yield CallEnd(count, call)
-                    count += 1
+                for one in resolver.resolve_structured(event.call, "".join(arguments)):
+                    if one.rejection:
+                        yield CallRejected(one.rejection)
+                    yield from one.notes
+                    if call := one.call:
+                        yield CallStart(count, call.id, call.name, "native")
+                        yield CallEnd(count, call)
+                        count += 1
             case _:
                 yield event
 

@@ -255,10 +255,10 @@ def _flag_echo(part: Part) -> Part:
 
 def _prefer_native_calls(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Turn calls parsed from text back into text if the model also made native calls."""
-    if not any(isinstance(part, ToolCall) and not part.raw for part in parts):
+    if not any(isinstance(part, ToolCall) and not part.dialect for part in parts):
         return parts
     return tuple(
-        Text(part.raw) if isinstance(part, ToolCall) and part.raw else part for part in parts
+        Text(part.raw) if isinstance(part, ToolCall) and part.dialect else part for part in parts
     )
 
 

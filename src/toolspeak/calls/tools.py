@@ -171,7 +171,9 @@ NAME_PREFIXES = (
     "multi_tool_use.",
 )
 """Prefixes that models copy from their prompts."""
-_PREFIX = re.compile("|".join(map(re.escape, NAME_PREFIXES)))
+_PREFIX = re.compile(rf"{'|'.join(map(re.escape, NAME_PREFIXES))}|tool_call[<>]")
+_SUFFIX = re.compile(r"(?::\d+)?(?:<[|｜].*)?\Z", re.S)
+"""What models and servers append to names: the number of the call, and control tokens."""
 _SEPARATOR = re.compile(r"[.\-/:\s]+")
 _NO_SCHEMA: dict[str, Any] = {}
 _NAME_KEY_START = r"""["']?\b(?:name|tool|tool_name|function|action)["']?\s*[:=]\s*["']"""
@@ -189,21 +191,25 @@ class Toolset:
         self.tools = {tool.name: tool for tool in tools or ()}
         self.declared = None if tools is None else self.tools
         self.names = tuple(self.tools)
+        self._aliases = {alias: tool.name for tool in self.tools.values() for alias in tool.aliases}
 
     def resolve_name(self, name: str) -> str | None:
         """Return the declared name that `name` refers to, or None.
 
-        Changes that providers and prompts make to names are undone, if only one tool matches. A
-        namespace must be the tool's own: `cache.delete` is neither `delete` nor `files.delete`.
+        A tool's own name comes first, then its aliases. Changes that providers and prompts make to
+        names are undone, if only one tool matches. A namespace must be the tool's own:
+        `cache.delete` is neither `delete` nor `files.delete`.
         """
         if name in self.tools:
             return name
         if self.declared is None:
-            return strip_name_prefix(name) or None
+            return clean_name(name) or None
         variant = name
         for variant in _undo_changes(name):
             if variant in self.tools:
                 return variant
+            if variant in self._aliases:
+                return self._aliases[variant]
             if found := self._names_by_key.get(_normalize(variant)):
                 return found[0] if len(found) == 1 else None
         if "." not in name:
@@ -224,7 +230,7 @@ class Toolset:
         keyed = [match[1] for match in _NAME_KEY.finditer(text, 0, _MAX_SEARCHED)]
         if self.declared is None:
             return keyed[0] if keyed else None
-        words = map(strip_name_prefix, _WORD.findall(text, 0, _MAX_SEARCHED))
+        words = map(clean_name, _WORD.findall(text, 0, _MAX_SEARCHED))
         found = (self.resolve_name(name) for name in keyed)
         named = (name for name in words if name in self.tools)
         return next(filter(None, (*found, *named)), None)
@@ -269,6 +275,10 @@ class Toolset:
         return names
 
 
+ANY_TOOLS = Toolset(None)
+"""No tools are known: any may be called."""
+
+
 @lru_cache(maxsize=256)
 def _list_spellings(names: tuple[str, ...]) -> str:
     """Return every spelling of the names on its own line, to search all of them at once."""
@@ -284,16 +294,23 @@ def spelling_variants(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for one in (plain, escaped) if one != name))
 
 
-def strip_name_prefix(name: str) -> str:
-    """Clean a name where there are no declared tools to compare it with."""
-    return name.strip().removeprefix("functions.")
+def clean_name(name: str) -> str:
+    """Undo the changes to a name where there are no declared tools to compare it with."""
+    *_, cleaned = _undo_changes(name)
+    return cleaned
 
 
 def _undo_changes(name: str) -> Iterator[str]:
+    """Yield the name with ever more of its changes undone."""
     name = name.strip().replace("\\", "")
     yield name
-    if prefix := _PREFIX.match(name):
-        yield name[prefix.end() :]
+    start = 0
+    while prefix := _PREFIX.match(name, start):
+        start = prefix.end()
+        yield name[start:]
+    if (suffix := _SUFFIX.search(name, start)) and suffix[0]:
+        yield name[: suffix.start()]
+        yield name[start : suffix.start()]
 
 
 def _split_name(name: str) -> list[str]:

@@ -325,6 +325,7 @@ class FormMatcher:
         calls_before = sink.call_count
         is_tentative = must_close or attempt.ends_message or self.is_exhaustive
         trial = writer.trial = TentativeEvents() if is_tentative else None
+        writer.holds_call_end = has_end
         try:
             body = yield from attempt.run(reader)
             found = body.has_calls
@@ -336,17 +337,21 @@ class FormMatcher:
                 raise HeldTooLong
         except HeldTooLong:
             writer.end_trial(counts=False)
+            writer.end_call()
             self._write_overlong_call()
             return True
         except (FormRejected, UndeclaredCall):
             writer.end_trial(counts=False)
+            writer.end_call()
             raise
         writer.end_trial(counts=found)
         if not found:
+            writer.end_call()
             sink.retract_streamed_call()
             sink.forget_calls(keep=calls_before)
             return False
         if trial and self.is_exhaustive and trial.has_rejections():
+            writer.end_call()
             return False
         self._is_list = body.in_list
         yield from self._read_closers(attempt, body)
@@ -419,8 +424,10 @@ class FormMatcher:
             self._note_missing_closer(attempt)
         text = buffer.release()
         if attempt.rejections:
+            writer.end_call()
             writer.write_text(text)
         else:
+            writer.end_call(text.removesuffix(space))
             writer.mark_call_boundary()
             writer.write_text(space)
 

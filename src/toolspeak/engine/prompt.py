@@ -303,7 +303,7 @@ class PromptWriter:
 
     def _escape_result(self, result: ToolResult) -> ToolResult:
         call = ToolCall(id=result.call_id, name=result.name, arguments={})
-        name = self._tools.to_model_call(call).name
+        name = result.name and self._tools.to_model_call(call).name
         return structs.replace(result, name=name, content=self._escaper.escape(result.text))
 
 

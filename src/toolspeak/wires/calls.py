@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from .._util import format_json
-from ..calls.drafts import CallDraft, decode_arguments
+from ..calls.drafts import CallDraft, decode_arguments, find_freeform_input
 from ..errors import WireError
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event
 from ..notes import NOTES
@@ -211,11 +211,11 @@ class _OpenCall(Struct, eq=False):
         arguments, problem, repairs = decode_arguments(CallDraft(self.name, given))
         if arguments is None or not self.unwraps:
             return arguments, problem, repairs
-        texts = [value for value in arguments.values() if isinstance(value, str)]
-        if len(texts) != 1:
+        text = find_freeform_input(arguments)
+        if text is None:
             return None, "the tool takes exactly one text, in `input`", ()
         renamed = () if "input" in arguments else ("wrong-input-key",)
-        return {"input": texts[0]}, "", (*repairs, *renamed)
+        return {"input": text}, "", (*repairs, *renamed)
 
 
 class CallAssembler:

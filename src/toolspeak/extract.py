@@ -288,10 +288,17 @@ def _normalize_message(message: Json) -> Json:
 
 
 def _normalize_call(call: Any) -> Iterator[Any]:
-    function = call.get("function") if isinstance(call, dict) else None
-    if isinstance(function, dict) and {"name", "arguments"} <= function.keys() and "id" in call:
-        yield {**call, "id": call["id"] and str(call["id"]), "index": None}
+    """Write a call in the form of the API. A name that wraps other calls stays: it may be that of a
+    tool."""
+    function = call.get("function", call) if isinstance(call, dict) else None
+    if isinstance(function, dict) and _is_named_call(function):
+        identity = call.get("id") and str(call["id"])
+        yield {**call, "id": identity, "index": None, "function": function}
         return
     for draft in read_drafts(call):
         function = {"name": draft.name, "arguments": draft.arguments}
         yield call if draft.problem else {"id": draft.id or None, "function": function}
+
+
+def _is_named_call(function: Json) -> bool:
+    return isinstance(function.get("name"), str) and "arguments" in function

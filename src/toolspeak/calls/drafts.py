@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ..types import ToolCall
+from .._util import format_json
 from .coercion import ARGUMENT_KEYS
 from .json_values import parse_json
 from .lenient_json import LenientJsonError
@@ -52,6 +52,10 @@ class CallDraft(Struct, frozen=True):
     """The object has a name, but nothing that could be arguments."""
     ignored_keys: tuple[str, ...] = ()
     """Keys of the object that are not part of the call."""
+
+    def describe(self) -> str:
+        """Return the call as JSON text, for one of several that have their text in common."""
+        return format_json({"name": self.name, "arguments": self.arguments})
 
 
 def read_drafts(
@@ -91,13 +95,13 @@ def read_drafts(
     yield from _read_wrapped(value, tools) or (_read_object(value, tools, name_is_key),)
 
 
-def draft_structured_call(call: ToolCall, tools: Toolset) -> list[CallDraft]:
-    """Return the draft of a decoded call; the drafts of the calls inside `tool_call`."""
-    if _is_wrapper(call.name):
-        value = {"name": call.name, "arguments": call.arguments, "id": call.id}
-        if drafts := _read_wrapped(value, tools):
-            return drafts
-    return [CallDraft(call.name, call.arguments, call.id)]
+def unwrap_call(draft: CallDraft, tools: Toolset) -> list[CallDraft]:
+    """Return the calls inside a call of `tool_call`, or else the call itself."""
+    if not draft.problem and _is_wrapper(draft.name):
+        value = {"name": draft.name, "arguments": draft.arguments, "id": draft.id}
+        if wrapped := _read_wrapped(value, tools):
+            return [structs.replace(one, repairs=draft.repairs + one.repairs) for one in wrapped]
+    return [draft]
 
 
 def _read_envelope(

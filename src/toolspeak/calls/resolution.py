@@ -33,8 +33,8 @@ from .coercion import SchemaViolation
 from .drafts import (
     CallDraft,
     decode_arguments,
-    draft_structured_call,
     find_freeform_input,
+    unwrap_call,
 )
 from .json_values import canonical_json, json_equal, nesting_depth
 from .lenient_json import MAX_DEPTH
@@ -106,7 +106,7 @@ class CallResolver:
             problem = "the call is nested too deeply"
             rejection = Rejection(source[:MAX_QUOTE], "malformed", problem, name=call.name)
             return [self.reject(rejection)]
-        drafts = draft_structured_call(call, self.tools)
+        drafts = unwrap_call(CallDraft(call.name, call.arguments, call.id), self.tools)
         return [self._resolve_structured(call, draft, source) for draft in drafts]
 
     def _resolve_structured(self, call: ToolCall, draft: CallDraft, source: str) -> Resolution:
@@ -209,7 +209,9 @@ class CallResolver:
         if not name:
             return self._infer_name(arguments)
         found = self.tools.resolve_name(name)
-        return found, _note_correction(name, found) if found else ()
+        if found is None or self.tools.has_name(name):
+            return found, ()
+        return found, _note_correction(name, found)
 
     def _infer_name(self, arguments: dict[str, Any] | None) -> tuple[str | None, tuple[Note, ...]]:
         """Return the only tool that declares all arguments, for a call without a name."""

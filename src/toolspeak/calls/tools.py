@@ -171,8 +171,8 @@ NAME_PREFIXES = (
     "multi_tool_use.",
 )
 """Prefixes that models copy from their prompts."""
-_PREFIX = re.compile(rf"{'|'.join(map(re.escape, NAME_PREFIXES))}|tool_call[<>]")
-_SUFFIX = re.compile(r"(?::\d+)?(?:<[|｜].*)?\Z", re.S)
+_PREFIX = re.compile(rf"{'|'.join(map(re.escape, NAME_PREFIXES))}|tool_call[<>]", re.I)
+_SUFFIX = re.compile(r"(?::\d+)?(?:\s*<[|｜].*)?\Z", re.S)
 """What models and servers append to names: the number of the call, and control tokens."""
 _SEPARATOR = re.compile(r"[.\-/:\s]+")
 _NO_SCHEMA: dict[str, Any] = {}
@@ -221,6 +221,10 @@ class Toolset:
         else:
             found = [one for one in self.names if _split_name(one)[-len(parts) :] == parts]
         return found[0] if len(found) == 1 else None
+
+    def has_name(self, name: str) -> bool:
+        """Return True if a tool has exactly this name or alias."""
+        return name in self.tools or name in self._aliases
 
     def find_named(self, text: str) -> str | None:
         """Return the tool that a broken call names, by a key for the name or else anywhere in it.

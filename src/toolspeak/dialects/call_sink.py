@@ -48,6 +48,17 @@ class TentativeEvents:
     def has_rejections(self) -> bool:
         return any(isinstance(event, CallRejected) for event in self.events)
 
+    def close_last_call(self, text: str) -> None:
+        """Add to the last call what closes it, if `text` is all that was read."""
+        last = max(at for at, event in enumerate(self.events) if isinstance(event, CallEnd))
+        end = self.events[last]
+        assert isinstance(end, CallEnd)
+        self.events[last] = _add_closers(end, text[self.last_call_end :].rstrip())
+
+
+def _add_closers(end: CallEnd, closers: str) -> CallEnd:
+    return structs.replace(end, call=structs.replace(end.call, raw=end.call.raw + closers))
+
 
 class EventWriter:
     """Collects events. White space next to a call or to reasoning is not text: it waits until more
@@ -134,8 +145,7 @@ class EventWriter:
         """Release the end of the last call, with its closing markers."""
         self.holds_call_end = False
         if closers and (end := self._held_end):
-            call = structs.replace(end.call, raw=end.call.raw + closers)
-            self._held_end = structs.replace(end, call=call)
+            self._held_end = _add_closers(end, closers)
         self._release_call_end()
 
     def _release_call_end(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ..calls.drafts import CallDraft
+from ..calls.drafts import CallDraft, unwrap_call
 from ..calls.resolution import CallResolver, CheckedDraft, drop_repetition, reject_draft
 from ..calls.tools import clean_name
 from ..events import TextDelta
@@ -198,6 +198,12 @@ class FormReader:
     def add_call(self, draft: CallDraft, start: int = 0, text: str = "") -> None:
         """Make a call, or reject it. Its text begins `start` characters after the buffer's hold;
         `text` is given if several calls have that text in common."""
+        drafts = unwrap_call(draft, self.tools)
+        for one in drafts:
+            text = text if len(drafts) == 1 else one.describe()
+            self._add_call(one, start, text)
+
+    def _add_call(self, draft: CallDraft, start: int, text: str) -> None:
         if self.buffer.is_held_too_long():
             raise HeldTooLong
         draft = self._with_problems(draft)

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from .._util import format_json
 from ..calls import json_values
 from ..calls.coercion import ARGUMENT_KEYS
 from ..calls.drafts import CallDraft, read_drafts
@@ -164,7 +163,7 @@ def _add_calls(attempt: FormReader, result: JsonResult, start: int) -> bool:
         repairs = (*repairs, "extra-keys") if draft.ignored_keys else repairs
         draft = structs.replace(draft, repairs=repairs)
         is_alone = len(drafts) == 1
-        text = "" if is_alone else format_json({"name": draft.name, "arguments": draft.arguments})
+        text = "" if is_alone else draft.describe()
         attempt.add_call(draft, start, text)
     return bool(drafts)
 

@@ -6,6 +6,7 @@
 {"type": "namespace", "name", "tools": [{"type": "function", …}]}            … a group
 {"name", "description", "input_schema"}                                      Anthropic, MCP
 {"functionDeclarations": [{"name", "description", "parameters"}]}            Gemini
+{"name", "description", "schema"}                                            frameworks
 
 A `Toolset` resolves the names that models use and checks arguments:
 
@@ -28,7 +29,16 @@ from .callables import tool_from_function
 from .coercion import Coercion, coerce_arguments
 from .schema import get_properties, is_openapi_schema, to_json_schema
 
-_SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema")
+_SCHEMA_KEYS = (
+    *("parameters", "input_schema", "inputSchema", "parametersJsonSchema"),
+    *("parameters_json_schema", "parameters_schema", "parametersSchema"),
+    *("schema", "json_schema", "jsonSchema", "args_schema", "argsSchema"),
+)
+"""The keys under which APIs and frameworks declare the parameters of a tool."""
+_OTHER_SCHEMA = re.compile(r"output|response|result|return", re.I)
+"""In the keys of other schemas of a tool: what it returns."""
+_SCHEMA_METHOD = "model_json_schema"
+"""The method by which a pydantic model writes its schema."""
 _CALLABLE_TYPES = ("function", "custom", None)
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _SENTENCE_END = re.compile(
@@ -111,20 +121,35 @@ def _read_tool(declared: Any, path: str) -> Tool:
     if not isinstance(name, str) or not name:
         raise UsageError(f"Expected a tool with a name - at `{path}.name`")
     description = str(declared.get("description") or "")
-    return Tool(name=name, description=description, parameters=_read_schema(declared))
+    return Tool(name=name, description=description, parameters=_read_schema(declared, path))
 
 
-def _read_schema(declared: Mapping[str, Any]) -> dict[str, Any]:
+def _read_schema(declared: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Return the tool's schema; `true` allows anything, `false` no arguments."""
     for key in _SCHEMA_KEYS:
         schema = declared.get(key)
+        if isinstance(schema, type) and callable(write := getattr(schema, _SCHEMA_METHOD, None)):
+            schema = write()
         if is_openapi_schema(schema):
             return to_json_schema(schema, key)
         if isinstance(schema, Mapping):
             return dict(schema)
         if schema is False:
             return {"type": "object", "additionalProperties": False}
+    for key, value in declared.items():
+        if _is_object_schema(value) and not _OTHER_SCHEMA.search(str(key)):
+            raise UsageError(
+                f"`{key}` holds a JSON Schema, but is no known key: write it as `parameters` - "
+                f"at `{path}.{key}`"
+            )
     return {}
+
+
+def _is_object_schema(value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    is_object = str(value.get("type")).lower() == "object"
+    return is_object or isinstance(value.get("properties"), Mapping) or "$ref" in value
 
 
 def build_text_schema(form: Any = None) -> dict[str, Any]:

@@ -325,7 +325,7 @@ class FormMatcher:
         calls_before = sink.call_count
         is_tentative = must_close or attempt.ends_message or self.is_exhaustive
         trial = writer.trial = TentativeEvents() if is_tentative else None
-        writer.holds_call_end = has_end
+        writer.holds_call_end = True
         try:
             body = yield from attempt.run(reader)
             found = body.has_calls
@@ -396,6 +396,8 @@ class FormMatcher:
         earlier = {} if writer.length_since_call else self._open_closers
         self._open_closers = dict.fromkeys((*body.fence, *form.all_closers, *earlier))
         self._missing_closers, self._has_noted_stray_closer = (), False
+        if not self._open_closers:
+            writer.end_call()
         space = ""
         is_closed = not form.closer
         while True:

@@ -118,7 +118,8 @@ class EventWriter:
             return
         self._flush_text()
         for event in events:
-            self._release_call_end()
+            if self._held_end is not None:
+                self._release_call_end()
             if isinstance(event, CallEnd):
                 self._held_end = event
                 continue
@@ -161,7 +162,8 @@ class EventWriter:
     def write_text(self, text: str) -> None:
         if not text:
             return
-        self._release_call_end()
+        if self._held_end is not None:
+            self._release_call_end()
         self.last_character = text[-1]
         self._on_text(text)
         if self.tail:

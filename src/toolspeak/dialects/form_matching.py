@@ -354,7 +354,7 @@ class FormMatcher:
             writer.end_call()
             return False
         self._is_list = body.in_list
-        yield from self._read_closers(attempt, body)
+        yield from self._read_closers(attempt, body, trial.last_call_end if trial else 0)
         return True
 
     def _is_closed(self, form: CallForm, body: Body, *, or_ends: bool) -> Reading[bool]:
@@ -390,8 +390,9 @@ class FormMatcher:
 
     # Closing markers.
 
-    def _read_closers(self, attempt: FormReader, body: Body) -> Reading[None]:
-        """Read what closes a call, and write the text of rejected drafts."""
+    def _read_closers(self, attempt: FormReader, body: Body, call_end: int) -> Reading[None]:
+        """Read what closes a call, and write the text of rejected drafts. The last call ended
+        `call_end` characters after the buffer's hold."""
         buffer, writer, form = self._buffer, self._writer, attempt.form
         earlier = {} if writer.length_since_call else self._open_closers
         self._open_closers = dict.fromkeys((*body.fence, *form.all_closers, *earlier))
@@ -429,7 +430,7 @@ class FormMatcher:
             writer.end_call()
             writer.write_text(text)
         else:
-            writer.end_call(text.removesuffix(space))
+            writer.end_call(text[call_end:].removesuffix(space))
             writer.mark_call_boundary()
             writer.write_text(space)
 

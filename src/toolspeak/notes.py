@@ -15,7 +15,7 @@ NOTES: dict[str, str] = {
     "unexpected-dialect": "Trust is strict, and a call is in a dialect that was not expected.",
     "example": "A call is only an example: in code, in a message to the user, announced as one, or "
     "copied from the prompt.",
-    "near-call": "Text has the shape of a call, but not in a form that is accepted here.",
+    "near-call": "Text has the shape of a call, but is not in a form that is accepted here.",
     "echoed": "A call repeats one from a tool result or a document.",
     "truncated": "The reply ends inside a call.",
     "too-long": "A call is longer than the limit.",

@@ -189,3 +189,10 @@ def test_similar_names_are_searched_for_a_limited_number_of_names_per_reply() ->
     assert "include read_delta" in describe(resolver, "read_deltas")
     assert "include read_alpha, read_beta, read_gamma" in describe(resolver, "read_delt")
     assert "include read_delta" in describe(CallResolver(toolset), "read_delt")
+
+
+@pytest.mark.parametrize("part", [" ", ":1", "<|", "functions.", "tool_call<", "a.", "\\_", ":"])
+def test_resolve_name_of_long_name_takes_linear_time(part: str) -> None:
+    tools = build_toolset(*DECLARED)
+    assert tools.resolve_name(f"a{part * 300_000}b") is None
+    assert tools.resolve_name(part * 300_000) is None

@@ -197,8 +197,10 @@ NAME_PREFIXES = (
 )
 """Prefixes that models copy from their prompts."""
 _PREFIX = re.compile(rf"{'|'.join(map(re.escape, NAME_PREFIXES))}|tool_call[<>]", re.I)
-_SUFFIX = re.compile(r"(?::\d+)?(?:\s*<[|｜].*)?\Z", re.S)
-"""What models and servers append to names: the number of the call, and control tokens."""
+_MAX_PREFIXES = 3
+_CONTROL_TOKEN = re.compile(r"<[|｜]")
+_CALL_NUMBER = re.compile(r":\d+\Z")
+"""Servers leave both after names: `shell<|channel|>commentary`, `shell:0`."""
 _SEPARATOR = re.compile(r"[.\-/:\s]+")
 _NO_SCHEMA: dict[str, Any] = {}
 _NAME_KEY_START = r"""["']?\b(?:name|tool|tool_name|function|action)["']?\s*[:=]\s*["']"""
@@ -334,12 +336,17 @@ def _undo_changes(name: str) -> Iterator[str]:
     name = name.strip().replace("\\", "")
     yield name
     start = 0
-    while prefix := _PREFIX.match(name, start):
-        start = prefix.end()
-        yield name[start:]
-    if (suffix := _SUFFIX.search(name, start)) and suffix[0]:
-        yield name[: suffix.start()]
-        yield name[start : suffix.start()]
+    for _ in range(_MAX_PREFIXES):
+        if prefix := _PREFIX.match(name, start):
+            start = prefix.end()
+            yield name[start:]
+    token = _CONTROL_TOKEN.search(name, start)
+    plain = name[: token.start()].rstrip() if token else name
+    number = _CALL_NUMBER.search(plain, start)
+    plain = plain[: number.start()] if number else plain
+    if len(plain) < len(name):
+        yield plain
+        yield plain[start:]
 
 
 def _split_name(name: str) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeGuard
 
 from msgspec import structs
 
-from .calls.drafts import read_drafts
+from .calls.drafts import ID_KEYS, read_drafts
 from .calls.lenient_json import MAX_DEPTH
 from .calls.resolution import CallResolver, new_call_id
 from .calls.tools import Toolset, as_tools
@@ -292,7 +292,8 @@ def _normalize_call(call: Any) -> Iterator[Any]:
     tool."""
     function = call.get("function", call) if isinstance(call, dict) else None
     if isinstance(function, dict) and _is_named_call(function):
-        identity = call.get("id") and str(call["id"])
+        given = {**function, **call}
+        identity = next((str(given[key]) for key in ID_KEYS if given.get(key)), None)
         yield {**call, "id": identity, "index": None, "function": function}
         return
     for draft in read_drafts(call):

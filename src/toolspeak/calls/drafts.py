@@ -157,8 +157,9 @@ def _rename_recipients(content: Any) -> Any:
     uses = content.get("tool_uses") if isinstance(content, dict) else None
     if not isinstance(uses, list):
         return content
+    renamed = {"recipient_name": "name"}
     return [
-        {"name": use["recipient_name"], **use} if "recipient_name" in use else use
+        {renamed.get(key, key): item for key, item in use.items()}
         for use in uses
         if isinstance(use, dict)
     ]

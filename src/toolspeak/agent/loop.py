@@ -270,7 +270,7 @@ def _drop_rejected_calls(events: list[Event]) -> Iterator[Event]:
     rejection."""
     opening = ""
     for event in events:
-        if opening and isinstance(event, TextDelta) and event.text.startswith(opening):
+        if opening and isinstance(event, TextDelta) and event.text.lstrip().startswith(opening):
             yield Note("forbidden-call", NOTES["forbidden-call"], event.text[:MAX_QUOTE])
         else:
             yield event

@@ -87,7 +87,11 @@ class FunctionModel:
         pipeline = Pipeline(request, [self._profile], is_streaming=False)
 
         async def send_attempt(attempt: Attempt) -> None:
-            events = _read_returned(await call_function(self._function, attempt.model_request))
+            request = attempt.model_request
+            if request.tool_choice.mode == "none":
+                # An API may need the tools to read the history; a function does not.
+                request = structs.replace(request, tools=None)
+            events = _read_returned(await call_function(self._function, request))
             if failures := pipeline.receive(pipeline.reader.read_events(events)):
                 raise UpstreamError(next(one for one in failures if isinstance(one, Failure)))
 

@@ -207,10 +207,7 @@ class RequestView:
         if reply is None:
             return []
         mask = self._masker.mask_value
-        return [
-            _render_call(call, mask(call.arguments), reply.dialect if call.raw else None)
-            for call in reply.calls
-        ]
+        return [_render_call(call, mask(call.arguments), call.dialect) for call in reply.calls]
 
     def _render_notes(self, notes: Iterable[Note]) -> list[dict[str, str]]:
         return [explain_note(self._masker.mask_value(to_builtins(note))) for note in notes]

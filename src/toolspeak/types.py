@@ -30,6 +30,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     strict: bool | None = None
     """Ask the provider to enforce the schema, if it can."""
     extra: dict[str, Any] = {}
+    aliases: tuple[str, ...] = ()
+    """Other names by which a model may call the tool, unless another tool has them."""
 
 
 class ToolCall(Struct, frozen=True, kw_only=True, tag="call"):
@@ -310,6 +312,8 @@ class Plan(Struct, frozen=True):
     reasoning_open: bool = False
     """Replies start inside reasoning. It is never left to the text: what was sent stays sent."""
     reasons: tuple[str, ...] = ()
+    other_dialects: tuple[str, ...] = ()
+    """Dialects that the model may write although it is not asked to."""
 
 
 class Quirks(Struct, frozen=True, forbid_unknown_fields=True):

@@ -111,7 +111,12 @@ def _read_tool(declared: Any, path: str) -> Tool:
     if not isinstance(name, str) or not name:
         raise UsageError(f"Expected a tool with a name - at `{path}.name`")
     description = str(declared.get("description") or "")
-    return Tool(name=name, description=description, parameters=_read_schema(declared))
+    return Tool(
+        name=name,
+        description=description,
+        parameters=_read_schema(declared),
+        aliases=tuple(map(str, declared.get("aliases") or ())),
+    )
 
 
 def _read_schema(declared: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,8 +192,15 @@ class Toolset:
 
     def __init__(self, tools: Iterable[Tool] | None) -> None:
         self.tools = {tool.name: tool for tool in tools or ()}
-        self.declared = None if tools is None else self.tools
         self.names = tuple(self.tools)
+        self._by_alias = {
+            alias: tool
+            for tool in reversed(self.tools.values())
+            for alias in tool.aliases
+            if alias not in self.tools
+        }
+        self.declared = None if tools is None else {**self._by_alias, **self.tools}
+        """The tools by each name under which they may be called."""
 
     def resolve_name(self, name: str) -> str | None:
         """Return the declared name that `name` refers to, or None.
@@ -200,6 +212,8 @@ class Toolset:
             return name
         if self.declared is None:
             return strip_name_prefix(name) or None
+        if name in self._by_alias:
+            return self._by_alias[name].name
         variant = name
         for variant in _undo_changes(name):
             if variant in self.tools:
@@ -239,7 +253,7 @@ class Toolset:
         return self.declared is not None and self.resolve_name(name) is not None
 
     def has_name_starting_with(self, text: str) -> bool:
-        return f"\n{text}" in _list_spellings(self.names)
+        return f"\n{text}" in _list_spellings(tuple(self.declared or ()))
 
     def get_schema(self, name: str) -> dict[str, Any]:
         """Return the schema of a tool; an empty one for an unknown tool."""
@@ -266,6 +280,8 @@ class Toolset:
         names: dict[str, list[str]] = {}
         for name in self.names:
             names.setdefault(_normalize(name), []).append(name)
+        for alias, tool in self._by_alias.items():
+            names.setdefault(_normalize(alias), [tool.name])
         return names
 
 

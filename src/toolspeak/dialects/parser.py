@@ -205,7 +205,7 @@ in another language is shown."""
 def build_machine(options: ParserOptions, search: Search = "") -> ReplyMachine:
     """Build the machine that reads one text."""
     toolset = Toolset(options.tools)
-    names = None if toolset.declared is None else toolset.names
+    names = None if toolset.declared is None else tuple(toolset.declared)
     scope = EVERY_DIALECT
     if not search:
         scope = build_scope(options.dialect, options.trust, has_tools=names is not None)

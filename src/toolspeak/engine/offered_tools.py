@@ -6,6 +6,8 @@ mcp_files_read    ->  mcp.files/read          as the client declared it
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from msgspec import structs
 
 from .._util import memoize_by_identity
@@ -22,10 +24,13 @@ _NAME_RULE = NameRule(r"\w\-", 64, "A-Za-z_")
 class OfferedTools:
     """The tools that the model may call. Here, freeform tools take an object with one string."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, aliases: Mapping[str, str] | None = None) -> None:
+        """`aliases` are other names by which the model may call a tool, with the tool's name."""
         choice = request.tool_choice
         declared = self._declared = request.tools or ()
         self._names, self.all = _rename_tools(declared)
+        if aliases:
+            self.all = tuple(self._add_aliases(aliases))
         self.allowed: tuple[Tool, ...] = self.all
         """The tools that `tool_choice` allows; `all` are those of the request."""
         if choice.mode == "none":
@@ -36,6 +41,11 @@ class OfferedTools:
             self.allowed = tuple(tool for tool in self.all if tool.name in names)
         self.has_hosted_tools = bool(request.extra.get(HOSTED_TOOLS))
         """The upstream's API also runs tools of its own."""
+
+    def _add_aliases(self, aliases: Mapping[str, str]) -> Iterator[Tool]:
+        for declared, tool in zip(self._declared, self.all, strict=True):
+            own = (alias for alias, name in aliases.items() if name == declared.name)
+            yield structs.replace(tool, aliases=(*tool.aliases, *own))
 
     def to_model_call(self, call: ToolCall) -> ToolCall:
         """Return a call from the history under the name that the model knows."""

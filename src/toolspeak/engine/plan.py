@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from ..dialects.markers import dialects_for_model
+from ..dialects.markers import dialects_for_model, find_taught_dialect
 from ..types import Capabilities, Plan, Quirks, Request, ToolCall, ToolResult, ToolsMode, Trust
 
 DEFAULT_DIALECT = "tagged"
@@ -41,6 +41,8 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
     retries: int = 2
     max_repeats: int = 3
     """How many times in a row the model may make the same call with the same result."""
+    tool_aliases: dict[str, str] = {}
+    """Other names by which the model may call a tool, with the tool's name."""
     polling_tools: tuple[str, ...] = ()
     """Names, or patterns of names, of tools that may repeat a call without limit."""
     select_tools_above: int | None = None
@@ -74,7 +76,9 @@ def _plan(
 ) -> Plan:
     chosen, why = _choose_dialect(mode, dialect, model)
     reasons = (reason, why) if why else (reason,)
-    return Plan(mode, chosen, reasoning_open, reasons)
+    known = () if mode == "constrained" else dialects_for_model(model)
+    others = dict.fromkeys(one.name for one in known if one.name != chosen)
+    return Plan(mode, chosen, reasoning_open, reasons, tuple(others))
 
 
 def involves_tools(request: Request) -> bool:
@@ -114,7 +118,7 @@ def _choose_dialect(mode: ToolsMode, configured: str | None, model: str) -> tupl
         return CONSTRAINED, ""
     if configured:
         return configured, f"`dialect` is set to {configured} for this model"
-    known = next(iter(dialects_for_model(model)), None)
+    known = find_taught_dialect(model)
     if known:
         return known.name, f"models with this name write {known.name}"
     return (DEFAULT_DIALECT, "") if mode == "prompt" else (None, "")

@@ -168,6 +168,7 @@ DIALECTS = (
         ),
         extra_closers=("</invoke>",),
         evidence="prose",
+        model_fragments=("glm",),
         description="GLM's short form `tool/parameter>value`; for declared tools only",
     ),
     Dialect(

@@ -156,7 +156,7 @@ def skip_markers(text: str, starts: set[int], name: str) -> set[int]:
 def list_markers(name: str) -> set[str]:
     markers: set[str] = set()
     for dialect in (spelling for spelling in ALL_DIALECTS if spelling.name == name):
-        markers |= {*dialect.control_tokens, *dialect.initial_tokens}
+        markers |= {*dialect.control_tokens, *dialect.initial_tokens, *dialect.trailing_tokens}
         markers |= {m for pair in dialect.reasoning_tags for m in pair}
         markers |= {m for form in dialect.forms for m in (form.opener, *form.all_closers)}
     return {marker for marker in (*markers, "```", "]") if marker}

@@ -206,7 +206,8 @@ class Toolset:
         """Return the declared name that `name` refers to, or None.
 
         Changes that providers and prompts make to names are undone, if only one tool matches. A
-        namespace must be the tool's own: `cache.delete` is neither `delete` nor `files.delete`.
+        namespace may be left out, but must be the tool's own: `delete` is `files.delete`, and
+        `cache.delete` is neither.
         """
         if name in self.tools:
             return name
@@ -221,7 +222,7 @@ class Toolset:
             if found := self._names_by_key.get(_normalize(variant)):
                 return found[0] if len(found) == 1 else None
         if "." not in name:
-            return None
+            return self._name_by_last_part.get(_normalize(variant))
         parts = _split_name(variant)
         if len(parts) > 1 and len(set(parts)) == 1:
             # Some prompts put each tool into a namespace of the same name.
@@ -253,7 +254,8 @@ class Toolset:
         return self.declared is not None and self.resolve_name(name) is not None
 
     def has_name_starting_with(self, text: str) -> bool:
-        return f"\n{text}" in _list_spellings(tuple(self.declared or ()))
+        names = (*(self.declared or ()), *self._name_by_last_part)
+        return f"\n{text}" in _list_spellings(names)
 
     def get_schema(self, name: str) -> dict[str, Any]:
         """Return the schema of a tool; an empty one for an unknown tool."""
@@ -274,6 +276,18 @@ class Toolset:
     def suggest_names(self, name: str) -> list[str]:
         """Return the most similar declared names, or the first ones if none is similar."""
         return difflib.get_close_matches(name, self.names, 3, 0.5) or list(self.names[:3])
+
+    @cached_property
+    def _name_by_last_part(self) -> dict[str, str]:
+        """Names in a namespace by their last part, if only one tool has it."""
+        names: dict[str, list[str]] = {}
+        for name in self.names:
+            names.setdefault(_split_name(name)[-1], []).append(name)
+        return {
+            last: found[0]
+            for last, found in names.items()
+            if len(found) == 1 and "." in found[0] and len(last) > 1
+        }
 
     @cached_property
     def _names_by_key(self) -> dict[str, list[str]]:

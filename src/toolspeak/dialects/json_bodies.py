@@ -151,7 +151,6 @@ def _is_program_next(attempt: FormReader, value: Any) -> Reading[bool]:
 def _read_program(attempt: FormReader, value: dict[str, Any], start: int) -> Reading[Body]:
     """Read the program that is a call's only argument; it may contain its own closer."""
     buffer = attempt.buffer
-    ends = ("",) if attempt.form.closer else ("", "<")
     attempt.sink.retract_streamed_call()
     yield from buffer.read_space()
     yield from buffer.read_literal(_PROGRAM_OPENER)
@@ -160,7 +159,7 @@ def _read_program(attempt: FormReader, value: dict[str, Any], start: int) -> Rea
         end = buffer.held_length()
         if (yield from _is_closer_next(attempt)):
             break
-        if (yield from buffer.peek_past_separator()) in ends:
+        if not attempt.form.closer and (yield from buffer.peek_past_separator()) == "<":
             break
     else:
         return Body(has_calls=False, is_truncated=True)

@@ -107,6 +107,10 @@ class Scope(Struct, frozen=True, gc=False):
     is_strict: bool = False
     """Only calls with markers count, and only if they are closed."""
 
+    def has_closing_tag(self, literal: str) -> bool:
+        """Return True if a named dialect closes calls with this tag."""
+        return any(literal in dialect.closing_tags for dialect in self.named)
+
     def has_control_token(self, literal: str) -> bool:
         """Return True if a named dialect has this control token."""
         return any(literal in dialect.control_tokens for dialect in self.named)

@@ -573,8 +573,12 @@ class ReplyMachine:
             self._matcher.is_turn_over |= marker.turn == "answer"
             return False
         if marker.closes_call:
-            in_code = yield from self._context.is_code(marker)
-            return not in_code and self._matcher.read_late_closer(literal)
+            if (yield from self._context.is_code(marker)):
+                return False
+            is_read = self._matcher.read_late_closer(literal)
+            if is_read or self._sink.call_count or not self._table.scope.has_closing_tag(literal):
+                return is_read
+            return (yield from self._drop_trailing_tokens(literal))
         if marker.inert_closer:
             self.writer.write_text(literal)
             self.buffer.position += len(literal)
@@ -607,7 +611,7 @@ class ReplyMachine:
         buffer = self.buffer
         if buffer.offset < self._end_of_tokens_in_text:
             return False
-        tokens = marker_set((*self._table.control_tokens, *self._table.trailing_tokens))
+        tokens = marker_set((literal, *self._table.control_tokens, *self._table.trailing_tokens))
         buffer.hold()
         while match := (yield from buffer.match_marker(tokens)):
             buffer.position = match.end()

@@ -37,6 +37,7 @@ DIALECTS = (
     Dialect(
         name="bare_json_array",
         call_templates=("$list",),
+        trailing_tokens=("</s>",),
         json_keys=JsonKeys("name", "parameters"),
         evidence="whole",
         result_template="$content",

@@ -123,6 +123,10 @@ def is_nothing_lost(text: str, found: Iterable[Event], name: str) -> bool:
                 pass
             case Note(code="no-call" | "repaired-extra-closer", where=piece):
                 pass
+            case Note(code="control-token", where=tag):
+                behind = {end + len(tag) for end in ends if text.startswith(tag, end)}
+                ends |= skip_markers(text, behind, name)
+                continue
             case _:
                 continue
         behind = {end + len(piece) for end in ends if text.startswith(piece, end)}

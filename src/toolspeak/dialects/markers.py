@@ -268,6 +268,8 @@ class Marker(Struct, frozen=True, eq=False):
     """It is never text."""
     is_trailing_token: bool = False
     """It is not text if nothing follows it."""
+    begins_citation_tag: bool = False
+    """It begins a tag around cited text, which is not text itself."""
     message_to_user: MessageToUser | None = None
     """It begins this message."""
     inert_closer: str = ""
@@ -542,6 +544,8 @@ def _add_tokens(dialect: Dialect, markers: dict[str, Marker], *, is_named: bool)
         _add_meaning(markers, opener, result_closer=closer, position=position)
     for token in dialect.trailing_tokens:
         _add_meaning(markers, token, is_trailing_token=True)
+    for token in dialect.citation_tags if is_named else ():
+        _add_meaning(markers, token, begins_citation_tag=True)
     for token in dialect.answer_openers if is_named else ():
         _add_meaning(markers, token, turn="answer")
     for token in dialect.closing_tags:

@@ -76,6 +76,8 @@ _MAX_NESTING = 4
 """The depth to which calls are searched for in the arguments of other calls."""
 _SPACE = re.compile(r"\s*+")
 _OPENER = re.compile(r"<[^<>]{2,}>|\[[A-Z_]{4,}\]")
+_CITED_PLACE, _MAX_CITED_PLACE = re.compile(r"(?::[\s\d:,\[\]]*)?"), 200
+"""The place in a document after the beginning of a citation tag: `: 0:[1,2]`."""
 _CONTROL_TOKEN_STARTS = ("<|", "<｜")
 """Only a model's own tokens begin with these: explanations do not hold them."""
 
@@ -569,6 +571,8 @@ class ReplyMachine:
             return (yield from self._drop_control_token(literal, marker))
         if marker.is_trailing_token:
             return (yield from self._drop_trailing_tokens(literal))
+        if marker.begins_citation_tag:
+            return (yield from self._drop_citation_tag(literal, marker))
         if marker.turn:
             self._matcher.is_turn_over |= marker.turn == "answer"
             return False
@@ -621,6 +625,21 @@ class ReplyMachine:
             buffer.restore()
             return False
         self.writer.note_control_token(literal, buffer.release())
+        return True
+
+    def _drop_citation_tag(self, literal: str, marker: Marker) -> Reading[bool]:
+        """Drop a tag around text that cites a document; the text stays."""
+        if (yield from self._context.is_code(marker)):
+            return False
+        buffer = self.buffer
+        buffer.hold()
+        buffer.position += len(literal)
+        place = yield from buffer.read_run(_CITED_PLACE, _MAX_CITED_PLACE)
+        if place is None or not (yield from buffer.read_literal(">")):
+            buffer.restore()
+            return False
+        tag = buffer.release()
+        self.writer.note_control_token(tag, tag)
         return True
 
     def _drop_result(self, opener: str, closer: str) -> Reading[bool]:

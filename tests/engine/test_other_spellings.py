@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from tests.engine.support import build_request, prepare, read_reply
@@ -11,7 +13,6 @@ from toolspeak import (
     CallStart,
     Event,
     Finish,
-    Parser,
     Started,
     TextDelta,
     Tool,
@@ -33,8 +34,8 @@ LS = {"command": "ls -la"}
 WIRES = ["openai_chat", "openai_responses", "anthropic", "ollama", "gemini"]
 
 
-def text_events(text: str, stop: str = "stop") -> list[Event]:
-    return [Started("id", "m"), TextDelta(text), Finish(stop)]  # pyright: ignore[reportArgumentType]
+def text_events(text: str, stop: Literal["stop", "length"] = "stop") -> list[Event]:
+    return [Started("id", "m"), TextDelta(text), Finish(stop)]
 
 
 def call_events(name: str) -> list[Event]:
@@ -114,5 +115,5 @@ def test_alias_is_unknown_by_default() -> None:
 
 def test_alias_that_several_tools_have_is_the_first_ones() -> None:
     other = Tool(name="terminal", parameters=SCHEMA, aliases=("run",))
-    events = Parser(tools=[SHELL, other]).events(["<tool_call>run\n</tool_call>"])
-    assert [event.rejection.name for event in events if hasattr(event, "rejection")] == ["shell"]
+    text = '<tool_call>{"name": "run", "arguments": {"command": "ls -la"}}</tool_call>'
+    assert [call.name for call in parse([text], tools=[SHELL, other]).calls] == ["shell"]

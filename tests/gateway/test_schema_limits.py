@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolspeak.calls.schema_expansion import is_endless
+from toolspeak.gateway.request_limits import is_endless
 
 
 def chain(levels: int, width: int, keyword: str = "anyOf", last: Any = None) -> dict[str, Any]:

@@ -580,7 +580,8 @@ class ReplyMachine:
             if (yield from self._context.is_code(marker)):
                 return False
             is_read = self._matcher.read_late_closer(literal)
-            if is_read or self._sink.call_count or not self._table.scope.has_closing_tag(literal):
+            has_calls = self._sink.call_count or self._unread_markers or self.writer.has_fault
+            if is_read or has_calls or not self._table.scope.has_closing_tag(literal):
                 return is_read
             return (yield from self._drop_trailing_tokens(literal))
         if marker.inert_closer:

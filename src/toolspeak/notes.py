@@ -60,6 +60,7 @@ NOTES: dict[str, str] = {
     "repaired-double-encoding": "The arguments were encoded as JSON more than once.",
     "repaired-escaped-newline": "Line breaks between tags were written as `\\n`.",
     "repaired-extra-closer": "There was one closing bracket or tag too many.",
+    "repaired-inner-closers": "A value contained the tags that close a value.",
     "repaired-inner-quotes": "A string contained unescaped quotes.",
     "repaired-invalid-escape": "A string contained a backslash escape that JSON does not have.",
     "repaired-markdown-escape": "Underscores were escaped as in Markdown: `\\_`.",

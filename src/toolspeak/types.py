@@ -30,7 +30,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     strict: bool | None = None
     """Ask the provider to enforce the schema, if it can."""
     aliases: tuple[str, ...] = ()
-    """Other names by which a model may call the tool."""
+    """Other names by which a model may call the tool, unless another tool has them."""
     extra: dict[str, Any] = {}
 
 
@@ -316,6 +316,8 @@ class Plan(Struct, frozen=True):
     reasoning_open: bool = False
     """Replies start inside reasoning. It is never left to the text: what was sent stays sent."""
     reasons: tuple[str, ...] = ()
+    other_dialects: tuple[str, ...] = ()
+    """Dialects that the model may write although it is not asked to."""
 
 
 class Quirks(Struct, frozen=True, forbid_unknown_fields=True):

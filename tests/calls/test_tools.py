@@ -132,6 +132,8 @@ def build_toolset(*names: str) -> Toolset:
         ("get_weather.get_weather", "get_weather"),
         ("functions.get_weather.get_weather", "get_weather"),
         ("b.c", "a.b.c"),
+        ("delete", "files.delete"),
+        ("Create-Issue", "github.create_issue"),
         ("tools.B.c", "a.b.c"),
     ],
 )
@@ -153,7 +155,7 @@ def test_resolve_name_changed_name_gives_declared_name(given: str, meant: str) -
         "x.b.c",
         "get_weather.create_issue",
         "delete.delete",
-        "delete",
+        "c",
     ],
 )
 def test_resolve_name_of_other_namespace_gives_none(given: str) -> None:
@@ -161,7 +163,9 @@ def test_resolve_name_of_other_namespace_gives_none(given: str) -> None:
 
 
 def test_resolve_name_ambiguous_name_gives_none() -> None:
-    assert build_toolset("files.delete", "mails.delete").resolve_name("functions.delete") is None
+    toolset = build_toolset("files.delete", "mails.delete")
+    assert toolset.resolve_name("functions.delete") is None
+    assert toolset.resolve_name("delete") is None
 
 
 @pytest.mark.parametrize("trust", TRUSTS)

@@ -72,6 +72,7 @@ trust = "strict"
 retries = 1
 max_repeats = 4
 polling_tools = ["wait_*"]
+tool_aliases = {bash = "shell"}
 select_tools_above = 4000
 weak = true
 compact_tools = true

@@ -58,6 +58,14 @@ def get_required(schema: Mapping[str, Any]) -> list[str]:
     return [key for key in required if key in declared] if isinstance(required, list) else []
 
 
+def find_only_parameter(schema: Mapping[str, Any]) -> str:
+    """Return the only parameter that a tool requires or takes, or ""."""
+    for keys in (get_required(schema), list(get_properties(schema))):
+        if len(keys) == 1:
+            return keys[0]
+    return ""
+
+
 def resolve_ref(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     """Follow `$ref` within the same document; a dangling reference gives an empty schema."""
     for _ in range(_MAX_REF_STEPS):

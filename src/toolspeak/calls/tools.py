@@ -121,7 +121,12 @@ def _read_tool(declared: Any, path: str) -> Tool:
     if not isinstance(name, str) or not name:
         raise UsageError(f"Expected a tool with a name - at `{path}.name`")
     description = str(declared.get("description") or "")
-    return Tool(name=name, description=description, parameters=_read_schema(declared, path))
+    return Tool(
+        name=name,
+        description=description,
+        parameters=_read_schema(declared, path),
+        aliases=tuple(map(str, declared.get("aliases") or ())),
+    )
 
 
 def _read_schema(declared: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -216,16 +221,22 @@ class Toolset:
 
     def __init__(self, tools: Iterable[Tool] | None) -> None:
         self.tools = {tool.name: tool for tool in tools or ()}
-        self.declared = None if tools is None else self.tools
         self.names = tuple(self.tools)
-        self._aliases = {alias: tool.name for tool in self.tools.values() for alias in tool.aliases}
+        self._by_alias = {
+            alias: tool
+            for tool in reversed(self.tools.values())
+            for alias in tool.aliases
+            if alias not in self.tools
+        }
+        self.declared = None if tools is None else {**self._by_alias, **self.tools}
+        """The tools by each name under which they may be called."""
 
     def resolve_name(self, name: str) -> str | None:
         """Return the declared name that `name` refers to, or None.
 
         A tool's own name comes first, then its aliases. Changes that providers and prompts make to
-        names are undone, if only one tool matches. A namespace must be the tool's own:
-        `cache.delete` is neither `delete` nor `files.delete`.
+        names are undone, if only one tool matches. A namespace may be left out, but must be the
+        tool's own: `delete` is `files.delete`, and `cache.delete` is neither.
         """
         if name in self.tools:
             return name
@@ -233,14 +244,12 @@ class Toolset:
             return clean_name(name) or None
         variant = name
         for variant in _undo_changes(name):
-            if variant in self.tools:
-                return variant
-            if variant in self._aliases:
-                return self._aliases[variant]
+            if variant in self.declared:
+                return self.declared[variant].name
             if found := self._names_by_key.get(_normalize(variant)):
                 return found[0] if len(found) == 1 else None
         if "." not in name:
-            return None
+            return self._name_by_last_part.get(_normalize(variant))
         parts = _split_name(variant)
         if len(parts) > 1 and len(set(parts)) == 1:
             # Some prompts put each tool into a namespace of the same name.
@@ -251,7 +260,7 @@ class Toolset:
 
     def has_name(self, name: str) -> bool:
         """Return True if a tool has exactly this name or alias."""
-        return name in self.tools or name in self._aliases
+        return self.declared is not None and name in self.declared
 
     def find_named(self, text: str) -> str | None:
         """Return the tool that a broken call names, by a key for the name or else anywhere in it.
@@ -276,7 +285,8 @@ class Toolset:
         return self.declared is not None and self.resolve_name(name) is not None
 
     def has_name_starting_with(self, text: str) -> bool:
-        return f"\n{text}" in _list_spellings(self.names)
+        names = (*(self.declared or ()), *self._name_by_last_part)
+        return f"\n{text}" in _list_spellings(names)
 
     def get_schema(self, name: str) -> dict[str, Any]:
         """Return the schema of a tool; an empty one for an unknown tool."""
@@ -299,10 +309,24 @@ class Toolset:
         return difflib.get_close_matches(name, self.names, 3, 0.5) or list(self.names[:3])
 
     @cached_property
+    def _name_by_last_part(self) -> dict[str, str]:
+        """Names in a namespace by their last part, if only one tool has it."""
+        names: dict[str, list[str]] = {}
+        for name in self.names:
+            names.setdefault(_split_name(name)[-1], []).append(name)
+        return {
+            last: found[0]
+            for last, found in names.items()
+            if len(found) == 1 and "." in found[0] and len(last) > 1
+        }
+
+    @cached_property
     def _names_by_key(self) -> dict[str, list[str]]:
         names: dict[str, list[str]] = {}
         for name in self.names:
             names.setdefault(_normalize(name), []).append(name)
+        for alias, tool in self._by_alias.items():
+            names.setdefault(_normalize(alias), [tool.name])
         return names
 
 

@@ -150,6 +150,8 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How many times in a row the same call may give the same result; 0 means no limit."""
     polling_tools: tuple[str, ...] = ()
     """Names or patterns such as `wait_*` of tools that `max_repeats` does not apply to."""
+    tool_aliases: dict[str, str] = {}
+    """Other names by which the model may call a tool: `{"bash": "shell"}`."""
     select_tools_above: PositiveInt | None = None
     """Ask the model to select tools first if the tools take more than this many tokens."""
     weak: bool | Literal["auto"] = "auto"

@@ -323,11 +323,14 @@ def read_fence(attempt: FormReader) -> Reading[None]:
 def skip_extra_brackets(attempt: FormReader) -> Reading[None]:
     """Skip brackets before the closer: models often close one more than they opened."""
     buffer, closer = attempt.buffer, attempt.form.closer
-    if not closer:
+    if not closer and not attempt.is_expected():
         return
     mark = buffer.held_length()
     brackets = yield from buffer.read_run(_BRACKETS, MAX_EXTRA_BRACKETS)
     if brackets and brackets.strip():
+        if not closer and not (yield from buffer.peek()):
+            note_extra_brackets(attempt, brackets)
+            return
         for end in (*attempt.fence, closer):
             if (yield from buffer.read_literal(end)):
                 buffer.position -= len(end)

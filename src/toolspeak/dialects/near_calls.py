@@ -71,7 +71,7 @@ class ReplyTail:
 
 def may_hold_near_call(text: str, tools: Toolset) -> bool:
     """Return True if a text names a declared tool at all."""
-    spellings = (one for name in tools.names for one in (name, *spelling_variants(name)))
+    spellings = (one for name in tools.declared or () for one in (name, *spelling_variants(name)))
     return any(_has_word(text, spelling) for spelling in spellings)
 
 

@@ -105,6 +105,13 @@ class Attempt(Struct, frozen=True, kw_only=True):
         return _dialect_of(self.plan)
 
     @property
+    def read_dialects(self) -> tuple[Dialect, ...]:
+        """All dialects in which the model may write calls, the expected one first."""
+        names = () if self.profile.trust == "strict" else self.plan.other_dialects
+        expected = (self.dialect,) if self.dialect else ()
+        return (*expected, *map(get_dialect, names))
+
+    @property
     def is_forwardable(self) -> bool:
         """True if client and upstream share API and model name, and no tools are involved."""
         request, profile = self.request, self.profile
@@ -130,7 +137,7 @@ def prepare_attempt(
 ) -> Attempt:
     """Write `request` for a model and encode it for its upstream."""
     plan = plan or plan_request(request, profile)
-    tools = OfferedTools(request)
+    tools = OfferedTools(request, profile.tool_aliases)
     escaper = NO_ESCAPER
     if plan.mode == "native":
         model_request, notes = _write_native(request, profile)

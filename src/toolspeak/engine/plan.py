@@ -11,7 +11,7 @@ tools of a request as the model sees them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache, partial
 from typing import Literal
 
@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from .._util import memoize_by_identity
 from ..calls.tools import Toolset
-from ..dialects.markers import dialects_for_model
+from ..dialects.markers import dialects_for_model, find_taught_dialect
 from ..types import (
     Capabilities,
     Note,
@@ -64,6 +64,8 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
     retries: int = 2
     max_repeats: int = 3
     """How many times in a row the model may make the same call with the same result."""
+    tool_aliases: dict[str, str] = {}
+    """Other names by which the model may call a tool, with the tool's name."""
     polling_tools: tuple[str, ...] = ()
     """Names, or patterns of names, of tools that may repeat a call without limit."""
     select_tools_above: int | None = None
@@ -127,7 +129,9 @@ def _plan(
 ) -> Plan:
     chosen, why = _choose_dialect(mode, dialect, model)
     reasons = (reason, why) if why else (reason,)
-    return Plan(mode, chosen, reasoning_open, reasons)
+    known = () if mode == "constrained" else dialects_for_model(model)
+    others = dict.fromkeys(one.name for one in known if one.name != chosen)
+    return Plan(mode, chosen, reasoning_open, reasons, tuple(others))
 
 
 def involves_tools(request: Request) -> bool:
@@ -167,7 +171,7 @@ def _choose_dialect(mode: ToolsMode, configured: str | None, model: str) -> tupl
         return CONSTRAINED, ""
     if configured:
         return configured, f"`dialect` is set to {configured} for this model"
-    known = next(iter(dialects_for_model(model)), None)
+    known = find_taught_dialect(model)
     if known:
         return known.name, f"models with this name write {known.name}"
     return (DEFAULT_DIALECT, "") if mode == "prompt" else (None, "")
@@ -184,13 +188,16 @@ class OfferedTools:
         mcp.files/read    ->  mcp_files_read          as the model sees it
         mcp_files_read    ->  mcp.files/read          as the client declared it
 
-    Here, freeform tools take an object with one string.
+    Here, freeform tools take an object with one string. `aliases` are other names by which the
+    model may call a tool, with the tool's name.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, aliases: Mapping[str, str] | None = None) -> None:
         choice = request.tool_choice
         declared = self._declared = request.tools or ()
         self._names, self.all = _rename_tools(declared)
+        if aliases:
+            self.all = tuple(self._add_aliases(aliases))
         self.allowed: tuple[Tool, ...] = self.all
         """The tools that `tool_choice` allows; `all` are those of the request."""
         if choice.mode == "none":
@@ -201,6 +208,11 @@ class OfferedTools:
             self.allowed = tuple(tool for tool in self.all if tool.name in names)
         self.has_hosted_tools = bool(request.extra.get(HOSTED_TOOLS))
         """The upstream's API also runs tools of its own."""
+
+    def _add_aliases(self, aliases: Mapping[str, str]) -> Iterator[Tool]:
+        for declared, tool in zip(self._declared, self.all, strict=True):
+            own = (alias for alias, name in aliases.items() if name == declared.name)
+            yield structs.replace(tool, aliases=(*tool.aliases, *own))
 
     def to_model_call(self, call: ToolCall) -> ToolCall:
         """Return a call from the history under the name that the model knows."""

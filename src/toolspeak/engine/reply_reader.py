@@ -148,7 +148,7 @@ def _make_text_reader_factory(attempt: Attempt) -> TextReaderFactory | None:
     def open_text_reader(reads_reasoning: bool) -> TextReader:
         nonlocal prefix
         parser = Parser(
-            dialect=attempt.dialect or AUTO,
+            dialect=attempt.read_dialects or AUTO,
             tools=attempt.offered.allowed,
             trust=attempt.profile.trust,
             context=attempt.context,

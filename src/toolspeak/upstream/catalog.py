@@ -264,6 +264,7 @@ def make_profile(settings: ModelSettings, endpoint: Endpoint) -> ModelProfile:
         compact=settings.compact_tools,
         retries=settings.retries,
         max_repeats=settings.max_repeats,
+        tool_aliases=settings.tool_aliases,
         polling_tools=settings.polling_tools,
         select_tools_above=settings.select_tools_above,
         is_small=is_small,

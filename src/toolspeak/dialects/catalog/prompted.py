@@ -34,6 +34,7 @@ DIALECTS = (
     Dialect(
         name="bare_json_array",
         call_templates=("$list",),
+        trailing_tokens=("</s>",),
         json_keys=JsonKeys("name", "parameters"),
         evidence="whole",
         result_template="$content",
@@ -164,6 +165,7 @@ DIALECTS = (
         ),
         extra_closers=("</invoke>",),
         evidence="prose",
+        model_fragments=("glm",),
         description="GLM's short form `tool/parameter>value`; for declared tools only",
     ),
     Dialect(

@@ -164,7 +164,7 @@ def _read_program(attempt: FormReader, value: dict[str, Any], start: int) -> Rea
     else:
         return Body(has_calls=False, is_truncated=True)
     code = buffer.held_text()[code_start : end - len(_PROGRAM_CLOSER)]
-    for draft in read_drafts(value, attempt.tools.declared):
+    for draft in read_drafts(value, attempt.tools):
         try:
             arguments, repairs = parse_program(code, attempt.tools.get_schema(draft.name))
         except InvalidBody as error:

@@ -40,6 +40,8 @@ NOTES: dict[str, str] = {
     "tools-rebuilt": "The request declares no tools; they were rebuilt from its earlier calls.",
     "late-arguments": "Arguments for a call that had ended, or had never started, were ignored.",
     "no-model-call": "The user's message contains the whole call; the model was not called.",
+    "field-rejected": "The upstream rejected a field by name; it was dropped or renamed, and the "
+    "request was sent again.",
     "retried": "A reply was not usable, and the model was asked again; `where` is the outcome.",
     "prompt-truncated": "The upstream cut the prompt: it counted fewer tokens than the prompt has.",
     "dropped-text": "Text of an earlier reply had been sent, so the text of the retry was dropped.",

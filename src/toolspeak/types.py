@@ -319,6 +319,7 @@ class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
     replace: dict[str, dict[str, str]] = {}
     drop: tuple[str, ...] = ()
     drop_in_messages: tuple[str, ...] = ()
+    drop_in_tools: tuple[str, ...] = ()
     call_ids: int | None = None
     """The number of letters and digits that the id of a call must have."""
     roles: Literal["any", "system-first", "alternating"] = "system-first"
@@ -326,3 +327,6 @@ class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
     the start. `alternating`: the same, and user and assistant take turns."""
     after_results: str = ""
     """The assistant's text to insert between tool results and the user's next message."""
+    think_tags: bool = False
+    """The reasoning of earlier replies goes into their content, between `<think>` and
+    `</think>`."""

@@ -20,6 +20,7 @@ After each attempt, the first of these that applies decides:
     there is a reply                                end with it                       _finish
     the upstream failed after part of a reply       end with the first reply,
                                                     or with the failure               _after_failure
+    the upstream rejected a field by name           ask again, without the field      recovery.py
     the upstream rejected native tools              ask again, tools in the prompt    recovery.py
     the upstream failed, is busy or too slow        fall back                         run
     the upstream failed otherwise                   raise the failure                 run
@@ -243,6 +244,9 @@ class Pipeline:
             self.failures.append((attempt.profile.upstream, problem.failure))
             # The client has received part of a reply, or can have the first one: no fallback.
             return self._end(self._first_reply) if self._can_use_first_reply else [problem.failure]
+        if note := self.recovery.plan_without_field(attempt, problem):
+            self.notes.append(note)
+            return None
         if self.recovery.plan_without_native_tools(attempt, problem):
             return None
         if problem.failure.kind not in _FALLBACK_FAILURES:

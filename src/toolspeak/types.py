@@ -247,6 +247,10 @@ class Failure(Struct, frozen=True, tag="failure"):
     param: str | None = None
     """The path of the field of the request that is wrong."""
     details: dict[str, Any] | None = None
+    prompt_tokens: int | None = None
+    """The size of a request that exceeds the context window, if the upstream tells it."""
+    token_limit: int | None = None
+    """The size of that context window."""
 
 
 StopReason = Literal[

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.engine.gateway_support import CHAT, NATIVE_CALL, text_reply, weather_body
-from tests.gateway.raw_clients import CLIENTS, ask
+from tests.gateway.raw_clients import CLIENTS, Client, ask
 from tests.gateway.running_gateway import make_config, run_gateway
 from toolspeak import Event, Failure, Request
 from toolspeak.engine.attempt import apply_quirks
@@ -198,7 +198,7 @@ def test_request_with_a_rejected_field_is_sent_again_without_it(field: str) -> N
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_field_that_the_gateway_adds_is_dropped_for_every_client(client: Any) -> None:
+def test_field_that_the_gateway_adds_is_dropped_for_every_client(client: Client) -> None:
     with ScriptedServer(text_reply("")) as server:
         server.turns = [reject(server, "stream_options")]
         with run_gateway(make_config(server.url)) as gateway:
@@ -232,3 +232,64 @@ def test_several_rejected_fields_are_dropped_one_by_one() -> None:
         for _ in range(2):
             assert ask(gateway.url, CHAT, CHAT.body() | given).status == 200
     assert len(server.requests) == 5
+
+
+# Images.
+
+PIXEL = "iVBORw0KGgo="
+IMAGE_URL = f"data:image/png;base64,{PIXEL}"
+IMAGE_BODIES: dict[str, dict[str, Any]] = {
+    "openai_chat": {
+        "messages": [
+            {
+                "role": "user",
+                "content": [{"type": "image_url", "image_url": {"url": IMAGE_URL}}],
+            }
+        ]
+    },
+    "openai_responses": {
+        "input": [{"role": "user", "content": [{"type": "input_image", "image_url": IMAGE_URL}]}]
+    },
+    "anthropic": {
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "image",
+                        "source": {"type": "base64", "media_type": "image/png", "data": PIXEL},
+                    }
+                ],
+            }
+        ]
+    },
+    "ollama": {"messages": [{"role": "user", "content": "What is it?", "images": [PIXEL]}]},
+    "gemini": {
+        "contents": [
+            {
+                "role": "user",
+                "parts": [{"inlineData": {"mimeType": "image/png", "data": PIXEL}}],
+            }
+        ]
+    },
+}
+IMAGE_FIELDS = {"openai_responses": "input", "gemini": "contents"}
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (500, "image input is not supported - hint: you may need to provide the mmproj"),
+        (400, "At most 0 image(s) may be provided in one request."),
+    ],
+)
+def test_image_for_a_text_model_is_a_400_that_names_the_field(
+    client: Client, status: int, words: str
+) -> None:
+    turn: list[Event] = [Failure("internal", words, status)]
+    with ScriptedServer(turn) as server, run_gateway(make_config(server.url)) as gateway:
+        response = ask(gateway.url, client, client.body() | IMAGE_BODIES[client.wire])
+    assert (response.status, len(server.requests)) == (400, 1)
+    assert "cannot read images" in response.error
+    assert f"`{IMAGE_FIELDS.get(client.wire, 'messages')}`" in response.error

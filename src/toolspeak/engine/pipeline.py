@@ -71,6 +71,7 @@ from .recovery import (
     Recovery,
     rejects_all_tools,
 )
+from .rejected_fields import name_rejected_image
 from .reply_reader import ReplyReader
 from .tool_selection import needs_tool_selection, prepare_tool_selection, select_tools
 
@@ -252,8 +253,9 @@ class Pipeline:
         if problem.failure.kind not in _FALLBACK_FAILURES:
             # The rejection of the tools explains more than the failure of the attempt without them.
             problem = self.recovery.tools_error or problem
+        failure = name_rejected_image(problem.failure, attempt.request, attempt.profile.model)
         # This frame refers to `problem`: raising it would be a reference cycle with the request.
-        raise UpstreamError(problem.failure, problem.headers)
+        raise UpstreamError(failure, problem.headers)
 
     # What the caller does while an attempt is under way.
 

@@ -16,7 +16,9 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from ..types import Failure, Quirks
+from ..types import Failure, Quirks, Request
+from ..wires import WIRES
+from ..wires.errors import IMAGE_NOT_SUPPORTED
 from ..wires.fields import Json
 
 _RENAMED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
@@ -98,6 +100,17 @@ def find_rejected_field(failure: Failure, body: Json) -> FieldChange | None:
         found = ((_find_mention(name, failure.message), name) for name in candidates)
         name = min(((at, name) for at, name in found if at >= 0), default=(0, None))[1]
     return FieldChange(name, candidates[name], _RENAMED.get(name, "")) if name else None
+
+
+def name_rejected_image(failure: Failure, request: Request, model: str) -> Failure:
+    """Return the failure of a model that cannot read images with the field that has them, in the
+    client's API; any other failure as it is."""
+    if failure.code != IMAGE_NOT_SUPPORTED:
+        return failure
+    field = WIRES[request.wire].messages_field if request.wire in WIRES else "messages"
+    message = f"the model {model!r} cannot read images; remove the images from `{field}`, or "
+    message += "choose a model that reads them"
+    return structs.replace(failure, message=message, param=field)
 
 
 def _list_candidates(body: Json) -> Iterator[tuple[str, Place]]:

@@ -29,7 +29,7 @@ KINDS: dict[FailureKind, tuple[tuple[int, ...], str, str]] = {
     ),
     "not_found": (
         (404,),
-        "The model does not exist and there is no default model; or the stored response or the path does not exist.",
+        "The model does not exist and no default model was chosen for unknown names; or the stored response or the path does not exist.",
         "List the models with `GET /v1/models`; the message suggests similar names.",
     ),
     "too_large": (

@@ -130,6 +130,12 @@ class ModelCall:
         return (*pipeline.attempt.outgoing.notes, *pipeline.notes)
 
     @property
+    def profile(self) -> ModelProfile:
+        """The model that was asked last."""
+        attempt = self._pipeline.attempt if self._pipeline else None
+        return attempt.profile if attempt else self._model.profile
+
+    @property
     def is_large(self) -> bool:
         """True if the request or its reply is so large that work on it needs the worker thread."""
         return self._is_large or self._reply_size > LARGE

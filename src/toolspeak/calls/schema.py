@@ -361,6 +361,8 @@ def find_schema_problem(schema: Mapping[str, Any]) -> tuple[str, str] | None:
     None if there is none, or if its meaning is clear: the type names of other languages, keywords
     of old drafts, and nulls are accepted.
     """
+    if nesting_depth(schema) > MAX_DEPTH:
+        return "", f"is nested deeper than {MAX_DEPTH} levels"
     if not get_validator(schema).is_schema_valid:
         found = next(_iter_problems(schema, schema, "", 0), None)
         if found:

@@ -92,8 +92,8 @@ def _find_tool_problem(tools: tuple[Tool, ...]) -> _ToolProblem | None:
         seen.add(key)
         if found := find_schema_problem(tool.parameters):
             path, problem = found
-            keyword = path.rpartition(".")[2]
-            message = f"the schema of the tool {name!r} is invalid: `{keyword}` {problem}"
+            keyword = f"`{path.rpartition('.')[2]}`" if path else "it"
+            message = f"the schema of the tool {name!r} is invalid: {keyword} {problem}"
             return _ToolProblem(tool.name, occurrence, message, path)
     return None
 

@@ -51,6 +51,7 @@ NOTES: dict[str, str] = {
     "wrong-format": "The answer is not in the requested format.",
     "retried": "A reply was not usable, and the model was asked again; `where` is the outcome.",
     "prompt-truncated": "The upstream cut the prompt: it counted fewer tokens than the prompt has.",
+    "forbidden-call": "A tool was called although calls were forbidden; the call was dropped.",
     "dropped-text": "Text of an earlier reply had been sent, so the text of the retry was dropped.",
     "reasoning-as-text": "The reply is only reasoning, which is also given as its text.",
     # Repairs: none changes the inside of a string.

@@ -29,6 +29,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     """The call carries text (`{"input": …}`) instead of an object."""
     strict: bool | None = None
     """Ask the provider to enforce the schema, if it can."""
+    aliases: tuple[str, ...] = ()
+    """Other names by which a model may call the tool."""
     extra: dict[str, Any] = {}
 
 
@@ -41,7 +43,10 @@ class ToolCall(Struct, frozen=True, kw_only=True, tag="call"):
     namespace: str | None = None
     freeform: bool = False
     raw: str = ""
-    """The text that the call was read from; "" for a structured call."""
+    """The text that the call was read from, with its markers; the JSON text of the arguments, if
+    the call was structured."""
+    dialect: str | None = None
+    """The dialect of a call in text; None for a structured call."""
     extra: dict[str, Any] = {}
 
     @property

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from .._util import format_json
 from ..calls import json_values
-from ..calls.drafts import ARGUMENT_KEYS, CallDraft, read_drafts
+from ..calls.coercion import ARGUMENT_KEYS
+from ..calls.drafts import CallDraft, read_drafts
 from ..calls.json_values import STRICT_DECODER, is_nested_deeper
 from ..calls.lenient_json import MAX_DEPTH, unescape
 from .form_reader import (
@@ -150,9 +150,9 @@ def _add_calls(attempt: FormReader, result: JsonResult, start: int) -> bool:
     """Make or reject every call that a decoded value holds; return whether there is one."""
     value = result.value
     name_is_key = attempt.form.dialect.json_keys == NAME_IS_KEY
-    drafts = list(read_drafts(value, attempt.tools.declared, name_is_key=name_is_key))
+    drafts = list(read_drafts(value, attempt.tools, name_is_key=name_is_key))
     if attempt.accepts_any and any(draft.problem for draft in drafts):
-        drafts = list(read_drafts(value, None, name_is_key=name_is_key))
+        drafts = list(read_drafts(value, name_is_key=name_is_key))
     if drafts and isinstance(value, dict) and "tool_calls" in value:
         # The text beside the calls; if they are not calls, the whole object stays text.
         are_calls = all(not d.problem and attempt.resolve_name(d.name) for d in drafts)
@@ -163,7 +163,7 @@ def _add_calls(attempt: FormReader, result: JsonResult, start: int) -> bool:
         repairs = (*repairs, "extra-keys") if draft.ignored_keys else repairs
         draft = structs.replace(draft, repairs=repairs)
         is_alone = len(drafts) == 1
-        text = "" if is_alone else format_json({"name": draft.name, "arguments": draft.arguments})
+        text = "" if is_alone else draft.describe()
         attempt.add_call(draft, start, text)
     return bool(drafts)
 

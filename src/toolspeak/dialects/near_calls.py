@@ -17,7 +17,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from ..calls.drafts import ARGUMENT_KEYS, NAME_KEYS
+from ..calls.coercion import ARGUMENT_KEYS
+from ..calls.drafts import NAME_KEYS
 from ..calls.json_values import STRICT_DECODER
 from ..calls.resolution import MAX_QUOTE, CallKey, call_key
 from ..calls.tools import Toolset, spelling_variants

@@ -451,7 +451,9 @@ class BareMessageReader:
             buffer.active_scanner = None
             found, is_too_long = False, True
         if found and trial.has_calls():
-            buffer.release()
+            text = buffer.release()
+            if not self._rejected_texts:
+                trial.close_last_call(text)
             state.writer.end_trial(counts=True)
             state.writer.write_text("\n".join(self._rejected_texts))
             return "calls"

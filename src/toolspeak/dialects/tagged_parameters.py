@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..calls import json_values
-from ..calls.drafts import ARGUMENT_KEYS
+from ..calls.coercion import ARGUMENT_KEYS
 from ..calls.json_values import json_equal
 from ..calls.schema import (
     allowed_types,

@@ -55,7 +55,9 @@ FIELD_REJECTED = "field rejected"
 UNSELECTED_TOOL = "unselected tool"
 """The reason for an attempt with all tools: the model called one that was not selected."""
 PREPARATION = "tool selection"
-"""The reason for a side question: the model selects tools, or a small model decides one step."""
+"""The reason for a side question: the model selects the tools that it needs."""
+DECISION = "decision"
+"""The reason for a side question: a small model makes one decision on the way to its calls."""
 
 _LETTERS = string.ascii_letters + string.digits
 _MIN_CHARACTERS_PER_TOKEN = 3

@@ -428,7 +428,7 @@ class Pipeline:
         ignores_tools = recovery.has_left_native and bool(reply.calls)
         is_text_call = None
         if recovery.plan.mode == "native" and reply.calls:
-            is_text_call = any(call.raw for call in reply.calls)
+            is_text_call = any(call.dialect for call in reply.calls)
         needs_prompt = rejects_tools or ignores_tools
         if not needs_prompt and is_text_call is None:
             return None

@@ -32,7 +32,13 @@ from ..types import (
     ToolsMode,
     Trust,
 )
-from ..wires.encoding import LossLog, NameRule, ToolNames, convert_freeform_tool
+from ..wires.encoding import (
+    LossLog,
+    NameRule,
+    ToolNames,
+    convert_freeform_tool,
+    join_namespace,
+)
 from ..wires.fields import HOSTED_TOOLS
 
 DEFAULT_DIALECT = "tagged"
@@ -203,6 +209,16 @@ class OfferedTools:
             return call
         return structs.replace(call, name=name, namespace=None, freeform=False)
 
+    def read_reply_call(self, call: ToolCall) -> ToolCall:
+        """Return a structured call of a reply under the model's name for its tool. A name that is
+        none of the request's stays as the model wrote it."""
+        name = self._names.find_wire_name(call.name, call.namespace)
+        if name is None:
+            name = join_namespace(call.namespace, call.name)
+        if name == call.name and call.namespace is None and not call.freeform:
+            return call
+        return structs.replace(call, name=name, namespace=None, freeform=False)
+
     def to_client_call(self, call: ToolCall) -> ToolCall:
         """Return a model's call under the name that the client declared."""
         tool = self._names.find_tool(call.name)
@@ -235,15 +251,23 @@ def _rename_tools(declared: tuple[Tool, ...]) -> tuple[ToolNames, tuple[Tool, ..
     names = ToolNames(declared, _NAME_RULE)
     losses = LossLog("", "")
     written = (
-        structs.replace(
+        _rename_tool(
             convert_freeform_tool(tool, losses, "$.tools"),
-            name=names.to_wire(tool.name, tool.namespace),
-            namespace=None,
-            freeform=tool.freeform,
+            tool,
+            names.to_wire(tool.name, tool.namespace),
         )
         for tool in declared
     )
     return names, tuple(written)
+
+
+def _rename_tool(tool: Tool, declared: Tool, name: str) -> Tool:
+    """Return a tool under the name that the model knows. Its own name is an alias of that."""
+    own = join_namespace(declared.namespace, declared.name)
+    aliases = declared.aliases if own == name else (own, *declared.aliases)
+    return structs.replace(
+        tool, name=name, namespace=None, freeform=declared.freeform, aliases=aliases
+    )
 
 
 @cache

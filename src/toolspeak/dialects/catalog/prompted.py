@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from ..template import LLAMA_END_TOKENS, Dialect, JsonKeys
 
-_CONTINUE = (
-    "Use the tool result above. Make the next call in the same format, or give the final answer."
-)
 _XML = ("tool_call", "toolcall", "tool-call", "invoke")
 
 DIALECTS = (
@@ -114,7 +111,6 @@ DIALECTS = (
         allows_prose=True,
         json_keys=JsonKeys("tool", "parameters"),
         result_template="Tool result for $id:\n$content",
-        results_template=f"$results\n\n{_CONTINUE}",
         description="Prompted models; a code fence labelled `json action`",
     ),
     Dialect(

@@ -39,8 +39,11 @@ NOTES: dict[str, str] = {
     "skipped-tool": "A tool that only another API can run was not offered.",
     "renamed-tool": "The API does not allow a tool's name; the tool was sent under another.",
     "tools-rebuilt": "The request declares no tools; they were rebuilt from its earlier calls.",
+    "model-substituted": "The requested model is unknown; the default model was asked instead.",
     "late-arguments": "Arguments for a call that had ended, or had never started, were ignored.",
     "no-model-call": "The user's message contains the whole call; the model was not called.",
+    "field-rejected": "The upstream rejected a field by name; it was dropped or renamed, and the "
+    "request was sent again.",
     "learned-mode": "The mode was learned from an earlier request or probe.",
     "tools-rejected": "The upstream rejected native tools; the tools were put into the prompt.",
     "fallback": "An upstream failed, and the next one was asked.",

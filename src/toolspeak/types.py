@@ -253,6 +253,10 @@ class Failure(Struct, frozen=True, tag="failure"):
     param: str | None = None
     """The path of the field of the request that is wrong."""
     details: dict[str, Any] | None = None
+    prompt_tokens: int | None = None
+    """The size of a request that exceeds the context window, if the upstream tells it."""
+    token_limit: int | None = None
+    """The size of that context window."""
 
 
 StopReason = Literal[
@@ -327,6 +331,7 @@ class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
     replace: dict[str, dict[str, str]] = {}
     drop: tuple[str, ...] = ()
     drop_in_messages: tuple[str, ...] = ()
+    drop_in_tools: tuple[str, ...] = ()
     call_ids: int | None = None
     """The number of letters and digits that the id of a call must have."""
     roles: Literal["any", "system-first", "alternating"] = "system-first"
@@ -336,3 +341,6 @@ class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
     """The provider caches prompts up to the parts that have `cache_control`."""
     after_results: str = ""
     """The assistant's text to insert between tool results and the user's next message."""
+    think_tags: bool = False
+    """The reasoning of earlier replies goes into their content, between `<think>` and
+    `</think>`."""

@@ -20,6 +20,7 @@ After each attempt, the first of these that applies decides:
     there is a reply                                end with it                       _finish
     the upstream failed after part of a reply       end with the first reply,
                                                     or with the failure               _after_failure
+    the upstream rejected a field by name           ask again, without the field      recovery.py
     the upstream rejected native tools              ask again, tools in the prompt    recovery.py
     the upstream failed, is busy or too slow        fall back                         run
     the upstream failed otherwise                   raise the failure                 run
@@ -76,6 +77,7 @@ from .recovery import (
     Recovery,
     rejects_all_tools,
 )
+from .rejected_fields import name_rejected_image
 from .reply_reader import ReplyReader
 from .tool_selection import needs_tool_selection, prepare_tool_selection, select_tools
 
@@ -264,6 +266,9 @@ class Pipeline:
             self.failures.append((attempt.profile.upstream, problem.failure))
             # The client has received part of a reply, or can have the first one: no fallback.
             return self._end(self._first_reply) if self._can_use_first_reply else [problem.failure]
+        if note := self.recovery.plan_without_field(attempt, problem):
+            self.notes.append(note)
+            return None
         if self.recovery.plan_without_native_tools(attempt, problem):
             message = f"{NOTES['tools-rejected']} {problem.failure.message}"
             self.notes.append(Note("tools-rejected", message))
@@ -271,8 +276,9 @@ class Pipeline:
         if problem.failure.kind not in _FALLBACK_FAILURES:
             # The rejection of the tools explains more than the failure of the attempt without them.
             problem = self.recovery.tools_error or problem
+        failure = name_rejected_image(problem.failure, attempt.request, attempt.profile.model)
         # This frame refers to `problem`: raising it would be a reference cycle with the request.
-        raise UpstreamError(problem.failure, problem.headers)
+        raise UpstreamError(failure, problem.headers)
 
     # What the caller does while an attempt is under way.
 

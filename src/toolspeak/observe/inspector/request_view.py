@@ -44,6 +44,7 @@ _REASON_TEXTS: dict[str, str] = {
     "tool selection": "the model first selects the tools it needs",
     "fallback": "the previous upstream failed",
     "unselected tool": "the model called a tool that was not selected; all tools are offered",
+    "field rejected": "the upstream rejected a field; it was dropped or renamed",
     "tools rejected": "the upstream rejected the tools; the prompt describes them instead",
 }
 """Describes the outcomes of attempts, and the reasons for further attempts."""

@@ -1,11 +1,15 @@
-"""Schemas whose references multiply are found, and found fast; all others are accepted."""
+"""Schemas whose references multiply are found, and found fast, by themselves or with arguments; all
+others are accepted."""
 
 from __future__ import annotations
 
+import json
+import time
 from typing import Any
 
 import pytest
 
+from toolspeak.calls.coercion import coerce_arguments
 from toolspeak.calls.schema_expansion import is_endless
 
 
@@ -59,3 +63,103 @@ CASES: dict[str, tuple[Any, bool]] = {
 def test_schema_with_multiplying_references_is_endless(name: str) -> None:
     schema, expected = CASES[name]
     assert is_endless(schema) == expected
+
+
+# Schemas that multiply with the depth of the arguments.
+
+
+def nest(depth: int, leaf: Any = "x", *, in_lists: bool = False) -> Any:
+    """Return a value that is nested so deeply."""
+    for _ in range(depth):
+        leaf = [leaf] if in_lists else {"a": leaf}
+    return {"a": leaf} if in_lists else leaf
+
+
+ITSELF = {"$ref": "#"}
+MULTIPLYING: dict[str, tuple[dict[str, Any], bool]] = {
+    "any of": ({"properties": {"a": {"anyOf": [ITSELF, ITSELF]}}}, False),
+    "all of": ({"properties": {"a": {"allOf": [ITSELF, ITSELF]}}}, False),
+    "a property and its pattern": (
+        {"properties": {"a": ITSELF}, "patternProperties": {"a": ITSELF}},
+        False,
+    ),
+    "a property and all others": (
+        {"patternProperties": {"a": ITSELF, "^a": ITSELF}, "additionalProperties": ITSELF},
+        False,
+    ),
+    "levels that refer to the next one": (
+        {
+            "$ref": "#/$defs/d0",
+            "$defs": {
+                f"d{at}": {"properties": {"a": {"oneOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 2}}}
+                for at in range(60)
+            },
+        },
+        False,
+    ),
+    "items": (
+        {
+            "properties": {"a": {"$ref": "#/$defs/list"}},
+            "$defs": {
+                "list": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/list"}] * 2}}
+            },
+        },
+        True,
+    ),
+    "first items": (
+        {
+            "properties": {"a": {"$ref": "#/$defs/list"}},
+            "$defs": {
+                "list": {
+                    "type": "array",
+                    "prefixItems": [{"$ref": "#/$defs/list"}],
+                    "contains": {"$ref": "#/$defs/list"},
+                }
+            },
+        },
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("leaf", ["x", 5, {}, "as JSON"])
+@pytest.mark.parametrize("name", MULTIPLYING)
+def test_arguments_that_multiply_their_schema_are_rejected_fast(name: str, leaf: Any) -> None:
+    schema, in_lists = MULTIPLYING[name]
+    assert not is_endless(schema)
+    arguments = nest(60, leaf, in_lists=in_lists)
+    if leaf == "as JSON":
+        # Text that is read as a value takes as many steps.
+        schema = {"properties": {"a": {"type": "object", **schema}}, **schema}
+        arguments = {"a": json.dumps(arguments)}
+    began = time.process_time()
+    coercion = coerce_arguments(arguments, {"type": "object", **schema})
+    assert time.process_time() - began < 2
+    assert leaf == "as JSON" or "too large" in coercion.violations[0].problem
+
+
+def test_arguments_that_multiply_a_long_schema_are_rejected() -> None:
+    choices = {"anyOf": [{"type": "string", "maxLength": at} for at in range(5000)]}
+    schema = {"type": "object", "properties": {"a": {"type": "array", "items": choices}}}
+    assert not coerce_arguments({"a": ["x"] * 20}, schema).violations
+    (violation,) = coerce_arguments({"a": ["x"] * 50_000}, schema).violations
+    assert "too large" in violation.problem
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        nest(60, {}),
+        {"left": {"left": {}, "right": None}, "right": {"left": {}}},
+        {"left": nest(50, {}), "right": {"right": {"left": nest(50, {})}}},
+    ],
+)
+def test_arguments_of_a_recursive_schema_are_valid(arguments: Any) -> None:
+    assert not coerce_arguments(arguments, TREE).violations
+
+
+def test_wrong_values_in_a_long_list_are_coerced() -> None:
+    edit = {"type": "object", "properties": {"at": {"type": "integer"}, "all": {"type": "boolean"}}}
+    schema = {"type": "object", "properties": {"edits": {"type": "array", "items": edit}}}
+    coercion = coerce_arguments({"edits": [{"at": "3", "all": "true"}] * 1000}, schema)
+    assert coercion.arguments["edits"] == [{"at": 3, "all": True}] * 1000

@@ -86,7 +86,9 @@ def coerce_arguments(
         return _coerce_arguments(arguments, get_validator(schema), source)
     except (RecursionError, ValueError):
         # Too many steps, or beyond the validator's own limit of depth.
-        problem = "the arguments, or the tool's schema, are too large or nested too deeply to be checked"
+        problem = (
+            "the arguments, or the tool's schema, are too large or nested too deeply to be checked"
+        )
         return Coercion(arguments, violations=(SchemaViolation("$", problem),))
 
 

@@ -67,11 +67,11 @@ lock:
 	$(UV) $(LOCK)/model.in --no-deps -o $(LOCK)/model.txt
 	$(UV) $(LOCK)/fuzz.in -c $(LOCK)/dev.txt -o $(LOCK)/fuzz.txt
 
-# Test agent frameworks against our encoders: see clients/README.md.
+# Test agent frameworks and coding agents: see clients/README.md.
 clients: $(STAMP)
 	$(PYTHON) -m venv $(VENV)-clients
-	$(VENV)-clients/bin/pip install --quiet --disable-pip-version-check -r clients/requirements.txt --editable .
-	command -v npm >/dev/null && cd clients && npm install --silent --no-audit --no-fund || echo "no npm: Vercel's ai is left out"
+	$(VENV)-clients/bin/pip install --quiet --disable-pip-version-check -r clients/requirements.txt --editable '.[gateway]'
+	command -v npm >/dev/null && cd clients && npm install --silent --no-audit --no-fund || echo "no npm: Vercel's ai and the coding agents are left out"
 	$(VENV)-clients/bin/python -m pytest -q -c /dev/null --rootdir clients clients
 
 clean:

@@ -35,8 +35,8 @@ from toolspeak.agent import AgentTool, ApprovalPolicy, Approvals
 from toolspeak.agent.approvals import Autonomy
 from toolspeak.calls.tools import Toolset
 from toolspeak.engine import ModelProfile, prepare_attempt
-from toolspeak.engine.offered_tools import OfferedTools
 from toolspeak.engine.outcome import classify_reply
+from toolspeak.engine.plan import OfferedTools
 from toolspeak.security.refusals import find_refusal
 from toolspeak.security.scrubbing import scrub
 from toolspeak.wires import WIRES

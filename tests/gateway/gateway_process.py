@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -27,6 +27,7 @@ SERVE_WITH_SHORT_GRACE = [
     "serve",
 ]
 """Gives requests less time to end when the gateway is stopped."""
+Result = TypeVar("Result")
 WAIT_SECONDS = 60
 """Generous: a busy machine may take long for anything."""
 HTTP = httpx.Client(trust_env=False, timeout=WAIT_SECONDS, verify=False)
@@ -229,11 +230,13 @@ class _PausingHandler(BaseHTTPRequestHandler):
         """Keep the output of tests short."""
 
 
-def wait_until(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
+def wait_until(condition: Callable[[], Result], seconds: float = WAIT_SECONDS) -> Result:
+    """Return the first result of `condition` that counts as true."""
     end = time.monotonic() + seconds
-    while not condition():
+    while not (result := condition()):
         assert time.monotonic() < end, f"the condition was still false after {seconds} s"
         time.sleep(0.01)
+    return result
 
 
 def is_open(url: str) -> bool:

@@ -23,8 +23,14 @@ from hypothesis import strategies as st
 
 from toolspeak.config.settings import StoreLimits
 from toolspeak.errors import UsageError
-from toolspeak.store.base import MemoryStore, Store, open_store
-from toolspeak.store.entries import ENTRY_BYTES, PART_BYTES, finite_amounts
+from toolspeak.store.base import (
+    ENTRY_BYTES,
+    PART_BYTES,
+    MemoryStore,
+    Store,
+    finite_amounts,
+    open_store,
+)
 from toolspeak.store.external import ExternalStore
 from toolspeak.store.sqlite import SqliteStore
 

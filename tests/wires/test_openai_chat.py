@@ -37,7 +37,7 @@ from toolspeak import (
     WireError,
     fold,
 )
-from toolspeak.calls.json_limits import MAX_VALUES
+from toolspeak.calls.json_values import MAX_VALUES
 from toolspeak.wires import WIRES, Envelope, StreamDecoder
 from toolspeak.wires.framing import encode_sse
 from toolspeak.wires.openai_chat.reply import Completion

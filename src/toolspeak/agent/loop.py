@@ -24,9 +24,9 @@ from msgspec import structs
 
 from ..calls.resolution import CallKey, call_key, new_call_id
 from ..dialects import Parser
-from ..engine.offered_tools import OfferedTools
 from ..engine.outcome import Outcome, classify_reply
 from ..engine.pipeline import add_usage
+from ..engine.plan import OfferedTools
 from ..errors import UsageError
 from ..events import Event, ReasoningDelta, TextDelta, fold
 from ..security.message_origin import GENERATED_KEY

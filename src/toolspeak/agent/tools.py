@@ -48,7 +48,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     idempotent: bool = False
     """Running it twice does no more than running it once: equal calls in one turn run once."""
     parallel: bool | None = None
-    """Whether it may run at the same time as other calls. None: yes, unless it writes."""
+    """It may run at the same time as other calls. None: yes, unless it writes."""
     polling: bool = False
     """Repeated equal calls are expected, so they do not end the run."""
     always_ask: bool = False

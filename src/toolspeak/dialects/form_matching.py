@@ -117,8 +117,8 @@ def _read_header(attempt: FormReader) -> Reading[Header | None]:
     for part, following in zip(form.header, (*form.header[1:], None), strict=False):
         yield from buffer.read_space()
         if isinstance(part, LiteralText):
-            is_after_bracket = part.stripped.endswith("<")
-            if part.stripped and not (yield from buffer.read_literal(part.stripped)):
+            is_after_bracket = part.stripped_text.endswith("<")
+            if part.stripped_text and not (yield from buffer.read_literal(part.stripped_text)):
                 return None
         elif isinstance(part, TagTemplate):
             attributes = yield from _read_tag(buffer, part)
@@ -139,7 +139,7 @@ def _read_word(
     attempt: FormReader, slot: Slot, following: TemplatePart | None, *, is_first: bool
 ) -> Reading[str | None]:
     """Read a name or an id, without quotes; None if there is none."""
-    ends = following.stripped[:1] if isinstance(following, LiteralText) else ""
+    ends = following.stripped_text[:1] if isinstance(following, LiteralText) else ""
     pattern = _NAME_PATTERNS.get(ends, _NAME)
     # Without an opener any word could be a name: wait only for the name of a tool.
     is_viable = attempt.may_begin_name if is_first and not attempt.form.opener else None

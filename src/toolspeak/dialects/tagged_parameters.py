@@ -80,7 +80,7 @@ def parameter_format(dialect: Dialect) -> ParameterFormat:
     parts = parse_template(dialect.parameter_template)
     at = next((i for i, p in enumerate(parts) if isinstance(p, Slot) and p.kind == "value"), -1)
     before, after = (parts[:at], parts[at + 1 :]) if at >= 0 else (parts, ())
-    closes = next((part.stripped for part in after if isinstance(part, LiteralText)), "")
+    closes = next((part.stripped_text for part in after if isinstance(part, LiteralText)), "")
     tag = next((part for part in before if isinstance(part, TagTemplate)), None)
     found = _markers_before_value(before)
     pattern = _parameter_pattern(before)
@@ -103,7 +103,7 @@ def _markers_before_value(before: tuple[TemplatePart, ...]) -> list[str]:
             case TagTemplate():
                 found.append(f"<{part.name}")
             case LiteralText():
-                found += [marker for marker in split_markers(part.stripped) if "<" in marker]
+                found += [marker for marker in split_markers(part.stripped_text) if "<" in marker]
             case Slot():
                 pass
     return found
@@ -118,7 +118,7 @@ def _parameter_pattern(parts: tuple[TemplatePart, ...]) -> str:
     for part in parts:
         match part:
             case LiteralText():
-                words = [re.escape(marker) for marker in split_markers(part.stripped)]
+                words = [re.escape(marker) for marker in split_markers(part.stripped_text)]
             case TagTemplate():
                 words = [tag_pattern(part.name)]
             case Slot():
@@ -286,7 +286,7 @@ def find_unclosed_value_end(body: str, form: CallForm) -> int:
     end = body.find(form.closer, scanner.value_start) if scanner.value_start >= 0 else -1
     openers = (
         form.opener,
-        *(part.stripped for part in form.header if isinstance(part, LiteralText)),
+        *(part.stripped_text for part in form.header if isinstance(part, LiteralText)),
     )
     if end < 0 or any(body.find(opener, scanner.value_start, end) >= 0 for opener in openers):
         return -1

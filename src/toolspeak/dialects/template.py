@@ -63,7 +63,7 @@ class LiteralText(Struct, frozen=True):
     text: str
 
     @property
-    def stripped(self) -> str:
+    def stripped_text(self) -> str:
         return self.text.strip()
 
 
@@ -454,7 +454,7 @@ def _build_form(
     )
     opener = ""
     if head and isinstance(head[0], LiteralText):
-        opener = head[0].stripped
+        opener = head[0].stripped_text
         head = head[1:]
     elif head and isinstance(head[0], TagTemplate):
         opener = f"<{head[0].name}"

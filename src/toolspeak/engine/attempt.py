@@ -34,10 +34,10 @@ from ..types import Message, Note, Plan, Quirks, Request, ToolChoice, Usage
 from ..wires import EncodedRequest, Wire, get_wire
 from ..wires.fields import Json
 from . import constrained
-from .offered_tools import OfferedTools
 from .plan import (
     DEFAULT_DIALECT,
     ModelProfile,
+    OfferedTools,
     involves_tools,
     plan_request,
     plan_with_default_dialect,

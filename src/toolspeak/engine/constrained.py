@@ -15,8 +15,7 @@ from ..dialects import Dialect, Parser
 from ..dialects.template import JsonKeys
 from ..events import Event, Finish, TextDelta
 from ..types import Request, ResponseFormat, Tool
-from .offered_tools import OfferedTools
-from .plan import CONSTRAINED
+from .plan import CONSTRAINED, OfferedTools
 
 DIALECT = Dialect(
     name=CONSTRAINED,

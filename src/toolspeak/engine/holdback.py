@@ -100,11 +100,11 @@ class Holdback:
     ) -> None:
         self._sent = sent
         self._is_streaming = is_streaming
-        """Whether events may pass before the reply is complete."""
+        """Events may pass before the reply is complete."""
         self._is_waiting = is_waiting
-        """Whether everything waits, for a call or for the end of the reply."""
+        """Everything waits for a call or for the end of the reply."""
         self._may_be_replaced = may_be_replaced
-        """Whether another reply may take the place of this one. If not, nothing needs to wait."""
+        """Another reply may take the place of this one. If not, nothing needs to wait."""
         self.may_send_text = may_send_text
         """False if the client has received the text of an earlier reply."""
         self._repeated_call = repeated_call

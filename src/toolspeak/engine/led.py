@@ -18,8 +18,7 @@ from ..security.message_origin import last_user_text
 from ..types import Message, Plan, Request, ResponseFormat, Text, ToolCall, ToolChoice, ToolResult
 from .attempt import Attempt, prepare_attempt
 from .guided import Guide, Step
-from .offered_tools import OfferedTools
-from .plan import ModelProfile, plan_request
+from .plan import ModelProfile, OfferedTools, plan_request
 from .reply_reader import CallExtractor
 from .tool_selection import PREPARATION
 

@@ -28,7 +28,7 @@ from ..types import (
     ToolCall,
     ToolResult,
 )
-from .offered_tools import OfferedTools
+from .plan import OfferedTools
 
 OutcomeKind = Literal[
     "calls",

@@ -5,7 +5,8 @@
     constrained    a JSON schema admits only valid calls or an answer
 
 A `Plan` (types.py) is a printable value with the reasons for it. `recovery` changes it after a
-fault, `attempt` if the dialect cannot represent the tools or the history.
+fault, `attempt` if the dialect cannot represent the tools or the history. `OfferedTools` are the
+tools of a request as the model sees them.
 """
 
 from __future__ import annotations
@@ -15,8 +16,23 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
+from .._util import memoize_by_identity
+from ..calls.tools import Toolset
 from ..dialects.markers import dialects_for_model
-from ..types import Capabilities, Plan, Quirks, Request, ToolCall, ToolResult, ToolsMode, Trust
+from ..types import (
+    Capabilities,
+    Note,
+    Plan,
+    Quirks,
+    Request,
+    Tool,
+    ToolCall,
+    ToolResult,
+    ToolsMode,
+    Trust,
+)
+from ..wires.encoding import LossLog, NameRule, ToolNames, convert_freeform_tool
+from ..wires.fields import HOSTED_TOOLS
 
 DEFAULT_DIALECT = "tagged"
 """The dialect for models that are not known to write another."""
@@ -118,3 +134,90 @@ def _choose_dialect(mode: ToolsMode, configured: str | None, model: str) -> tupl
     if known:
         return known.name, f"models with this name write {known.name}"
     return (DEFAULT_DIALECT, "") if mode == "prompt" else (None, "")
+
+
+PROMPT_NAME = "Prompt mode"
+"""Stands in notes for the name of an API."""
+_NAME_RULE = NameRule(r"\w\-", 64, "A-Za-z_")
+
+
+class OfferedTools:
+    """The tools that the model may call, under names that every dialect can write.
+
+        mcp.files/read    ->  mcp_files_read          as the model sees it
+        mcp_files_read    ->  mcp.files/read          as the client declared it
+
+    Here, freeform tools take an object with one string.
+    """
+
+    def __init__(self, request: Request) -> None:
+        choice = request.tool_choice
+        declared = self._declared = request.tools or ()
+        self._names, self.all = _rename_tools(declared)
+        self.allowed: tuple[Tool, ...] = self.all
+        """The tools that `tool_choice` allows; `all` are those of the request."""
+        if choice.mode == "none":
+            self.allowed = ()
+        elif choice.names:
+            chosen = [tool for tool in declared if tool.name in choice.names]
+            names = {self._names.to_wire(tool.name, tool.namespace) for tool in chosen}
+            self.allowed = tuple(tool for tool in self.all if tool.name in names)
+        self.has_hosted_tools = bool(request.extra.get(HOSTED_TOOLS))
+        """The upstream's API also runs tools of its own."""
+
+    def to_model_call(self, call: ToolCall) -> ToolCall:
+        """Return a call from the history under the name that the model knows."""
+        name = self._names.to_wire(call.name, call.namespace)
+        if name == call.name and call.namespace is None and not call.freeform:
+            return call
+        return structs.replace(call, name=name, namespace=None, freeform=False)
+
+    def to_client_call(self, call: ToolCall) -> ToolCall:
+        """Return a model's call under the name that the client declared."""
+        tool = self._names.find_tool(call.name)
+        if tool is None or (tool.name, tool.namespace, tool.freeform) == _identity_of(call):
+            return call
+        return structs.replace(
+            call, name=tool.name, namespace=tool.namespace, freeform=tool.freeform
+        )
+
+    @property
+    def toolset(self) -> Toolset:
+        """The tools that may be called."""
+        return _toolset(self.allowed)
+
+    def notes(self) -> tuple[Note, ...]:
+        """Return a note for every property of the tools that a prompt cannot carry."""
+        return (*_find_losses(self._declared), *self._names.notes)
+
+
+def _identity_of(call: ToolCall) -> tuple[str, str | None, bool]:
+    return call.name, call.namespace, call.freeform
+
+
+_toolset = memoize_by_identity(Toolset)
+
+
+@memoize_by_identity
+def _rename_tools(declared: tuple[Tool, ...]) -> tuple[ToolNames, tuple[Tool, ...]]:
+    names = ToolNames(declared, _NAME_RULE)
+    losses = LossLog("", "")
+    written = (
+        structs.replace(
+            convert_freeform_tool(tool, losses, "$.tools"),
+            name=names.to_wire(tool.name, tool.namespace),
+            namespace=None,
+            freeform=tool.freeform,
+        )
+        for tool in declared
+    )
+    return names, tuple(written)
+
+
+@memoize_by_identity
+def _find_losses(declared: tuple[Tool, ...]) -> tuple[Note, ...]:
+    losses = LossLog(PROMPT_NAME, "")
+    for tool in declared:
+        path = f"$.tools[{tool.name!r}]"
+        losses.carry(convert_freeform_tool(tool, losses, path).extra, path)
+    return losses.notes()

@@ -46,8 +46,7 @@ from ..types import (
 from ..wires.content import part_type, render_document
 from ..wires.encoding import LossLog
 from ..wires.fields import Json
-from .offered_tools import PROMPT_NAME, OfferedTools
-from .plan import ModelProfile
+from .plan import PROMPT_NAME, ModelProfile, OfferedTools
 from .roles import (
     INSTRUCTION_ROLES,
     INSTRUCTION_WRAPPED,

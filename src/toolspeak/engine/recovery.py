@@ -34,9 +34,8 @@ from ..types import (
 )
 from .attempt import TOOLS_REJECTED, UNSELECTED_TOOL, Attempt, prepare_attempt
 from .holdback import SentState
-from .offered_tools import OfferedTools
 from .outcome import OUTCOMES, Outcome, OutcomeKind
-from .plan import ModelProfile, involves_tools, plan_with_mode
+from .plan import ModelProfile, OfferedTools, involves_tools, plan_with_mode
 
 Step = Literal["correct", "continue", "constrain", "prompt", "reformat"]
 STEPS: dict[Step, str] = {

@@ -47,7 +47,7 @@ from ..types import (
 from ..wires import StreamDecoder
 from .attempt import Attempt
 from .constrained import ConstrainedReader
-from .offered_tools import OfferedTools
+from .plan import OfferedTools
 
 _MAX_SEARCHED = 2**20
 """The number of characters of a reply that are searched for calls; no model writes as many."""

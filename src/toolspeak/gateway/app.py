@@ -50,11 +50,17 @@ from .http import (
     Send,
 )
 from .inspector_routes import InspectorRoutes
-from .preloading import load_files
 from .routes import ApiRoutes, RequestContext, Router
 
 if TYPE_CHECKING:
     from ..observe.tracing import RequestTracer
+
+
+import mimetypes
+
+from ..security.refusals import load_vocabulary
+from ..upstream.http_pool import load_certificates
+from .inspector_routes import load_page_files
 
 log = logging.getLogger("toolspeak.gateway")
 
@@ -361,3 +367,13 @@ def _guess_wire(request: HttpRequest) -> str:
         return "anthropic"
     wires = (wire for path, wire in _WIRE_PATHS if path.match(request.path))
     return next(wires, "openai_chat")
+
+
+def load_files(config: Config) -> None:
+    """Read and cache the files that requests need later, while there are file handles for that."""
+    mimetypes.init()
+    load_page_files()
+    load_vocabulary()
+    upstreams = config.upstreams.values()
+    if any(one.provider or one.base_url.startswith("https:") for one in upstreams):
+        load_certificates()

@@ -1,12 +1,11 @@
-"""Limits on the bodies of requests: their sizes, counts and, over all requests, their memory."""
+"""Limits on the bodies of requests: their sizes and counts, and the work of their schemas."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .._util import memoize_by_identity
-from ..calls.json_limits import find_json_excess
-from ..calls.json_values import is_nested_deeper
+from ..calls.json_values import find_json_excess, is_nested_deeper
 from ..calls.schema_expansion import is_endless
 from ..config.settings import Limits
 from ..errors import WireError

@@ -17,6 +17,8 @@ import socket
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -27,7 +29,6 @@ from ..config.document import ConfigError, ConfigProblem, join_path
 from ..config.settings import Config, mask_url
 from ..errors import UsageError
 from ..upstream.discovery import LocalModels
-from .acceptor import ConnectionAcceptor
 from .app import Gateway
 from .auth import InspectorAccess
 from .file_handles import raise_handle_limit
@@ -359,3 +360,64 @@ def _restart_settings(before: Config, after: Config) -> Iterator[str]:
     for name in ("store", "store_limits", "embedded", "gguf", "telemetry"):
         if getattr(before, name) != getattr(after, name):
             yield name
+
+
+log = logging.getLogger("toolspeak.gateway")
+_RETRY_SECONDS = 0.1
+"""The time until the next attempt if the system has no resources for a connection."""
+_LOG_SECONDS = 60.0
+"""The time between two log lines about that."""
+
+
+class ConnectionAcceptor:
+    """Accepts the connections of a listening socket, one in each turn of the event loop.
+
+    Event loops accept all waiting connections at once. So one of several workers would get a whole
+    burst, and connections for which there is no file handle would be closed. Here, other workers
+    and requests in progress have their turns in between, and connections without a handle wait in
+    the queue of the listening socket.
+    """
+
+    def __init__(
+        self, listener: socket.socket, make_protocol: Callable[[], asyncio.BaseProtocol]
+    ) -> None:
+        self._listener = listener
+        self._make_protocol = make_protocol
+        self._loop = asyncio.get_running_loop()
+        self._opening: set[asyncio.Task[Any]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._logged_at = -_LOG_SECONDS
+
+    def start(self) -> None:
+        """Accept connections until `stop` is called."""
+        self._listener.setblocking(False)
+        self._listen()
+
+    def stop(self) -> None:
+        """Accept no more connections."""
+        self._loop.remove_reader(self._listener)
+        if self._pause:
+            self._pause.cancel()
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionError):
+            # Another worker was faster, or the client has gone.
+            return
+        except OSError as problem:
+            if (now := monotonic()) - self._logged_at > _LOG_SECONDS:
+                self._logged_at = now
+                log.error("new connections cannot be accepted yet: %s", problem)
+            self._loop.remove_reader(self._listener)
+            self._pause = self._loop.call_later(_RETRY_SECONDS, self._listen)
+            return
+        connection.setblocking(False)
+        task = self._loop.create_task(
+            self._loop.connect_accepted_socket(self._make_protocol, connection)
+        )
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)

@@ -60,9 +60,11 @@ class EchoGuard:
         if not any(self._texts[0]):
             return False
         flat = _SearchedCall(see_through(name), flatten_value(arguments), flatten(raw))
-        if not _contain(self._untrusted, flat):
+        if not _contain(self._untrusted_content, flat):
             return False
-        return not _contain(self._requested, _SearchedCall(name, arguments, _collapse_spaces(raw)))
+        return not _contain(
+            self._requested_content, _SearchedCall(name, arguments, _collapse_spaces(raw))
+        )
 
     @cached_property
     def _texts(self) -> tuple[list[str], list[str]]:
@@ -74,7 +76,7 @@ class EchoGuard:
         return untrusted, requested
 
     @cached_property
-    def _untrusted(self) -> list[_DecodedText]:
+    def _untrusted_content(self) -> list[_DecodedText]:
         texts = self._texts[0]
         seen_through = [plain for text in texts if (plain := see_through(text)) != text]
         decoded = self._decode(texts) + (self._decode(seen_through) if seen_through else [])
@@ -90,7 +92,7 @@ class EchoGuard:
         return ((see_through(name), flatten_value(arguments)) for name, arguments in found)
 
     @cached_property
-    def _requested(self) -> list[_DecodedText]:
+    def _requested_content(self) -> list[_DecodedText]:
         """The user's requests, as they are spelled: another spelling is another request."""
         return [
             _DecodedText(text, _collapse_spaces(text), self._calls_in)

@@ -13,8 +13,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from ..config.settings import StoreLimits
 from ..errors import UsageError
-from .base import DEFAULT_LIMITS
-from .entries import BATCH_SECONDS, finite_amounts
+from .base import BATCH_SECONDS, DEFAULT_LIMITS, finite_amounts
 from .external import ExternalStore
 
 PREFIX = "toolspeak:"

@@ -22,8 +22,7 @@ from msgspec import Struct
 
 from ..config.settings import StoreLimits
 from ..errors import UsageError
-from .base import DEFAULT_LIMITS
-from .entries import Content, Entries
+from .base import DEFAULT_LIMITS, Content, Entries
 from .external import TIMEOUT, ExternalStore
 
 _APPLICATION_ID = 0x746F6F6C

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from .._util import encode_json
-from ..calls.json_limits import MAX_VALUES, find_json_excess
+from ..calls.json_values import MAX_VALUES, find_json_excess
 from ..errors import WireError
 
 _LINE_ENDS = {end.encode(): b"\\u%04x" % ord(end) for end in "\x85\u2028\u2029"}

@@ -236,7 +236,7 @@ def _describe_invalid(pattern: str) -> str:
 
 def _find_lines(walk: FileWalk, contents: Iterable[FileContent], matches: Matcher) -> Iterator[str]:
     for content in contents:
-        for number, line in enumerate(split_lines(decode_text(content).masked), 1):
+        for number, line in enumerate(split_lines(decode_text(content).masked_text), 1):
             if (excerpt := _find_excerpt(walk, line, matches)) is not None:
                 yield f"{escape_path(content.path)}:{number}: {excerpt}"
             elif not number % _LINES_PER_CHECK and not walk.has_time():

@@ -55,7 +55,7 @@ class FileText(Struct, frozen=True):
     """Positions in `text` of the line breaks that are `\\r\\n` in the file."""
 
     @property
-    def masked(self) -> str:
+    def masked_text(self) -> str:
         """The text as a model may see it: invalid bytes as \\ufffd, private keys masked. The keys
         are masked here because a part of one, without its first line, is not recognizable."""
         text = _INVALID_UTF8.sub("\ufffd", self.text).removeprefix("\ufeff")
@@ -95,7 +95,7 @@ def split_lines(text: str) -> list[str]:
 
 def format_page(file: FileText, offset: int | None, limit: int | None) -> str:
     """Return `limit` lines from line `offset` on, with remarks about the rest."""
-    lines = split_lines(file.masked)
+    lines = split_lines(file.masked_text)
     first = max(1, offset or 1)
     if not lines:
         return "[The file is empty.]"
@@ -228,7 +228,7 @@ def _describe_ambiguity(file: FileText, positions: list[int]) -> str:
 
 def _describe_no_match(file: FileText, old: str) -> str:
     problem = f"`old` does not occur in {escape_path(file.path)}."
-    lines, wanted = split_lines(file.masked), split_lines(old)
+    lines, wanted = split_lines(file.masked_text), split_lines(old)
     start = _find_similar(lines, wanted)
     if start is None:
         return f"{problem} No line is similar. Read the file again."

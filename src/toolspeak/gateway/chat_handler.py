@@ -251,6 +251,7 @@ class StreamWriter:
             self._alarm = None
         if self._pinging:
             self._pinging.cancel()
+            self._pinging = None
 
     async def send(
         self, events: list[Event], forwarded: bytes | None = None, now: float | None = None

@@ -1,7 +1,7 @@
 """Requests and replies that are as expensive as possible for their size, and the pauses they cause.
 
 REQUESTS["many messages"]()   ->   ("/v1/chat/completions", b'{"model": …')
-REPLIES["one event of 31 MB"]()   ->   the request that gets this reply
+REPLIES["one event of 60 MB"]()   ->   the request that gets this reply
 """
 
 from __future__ import annotations
@@ -395,7 +395,7 @@ def call(arguments: bytes) -> bytes:
 
 
 _STOP = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-_MUCH = 31_000_000
+_MUCH = 60_000_000
 _WHOLE, _STREAM = "application/json", "text/event-stream"
 _WEATHER = tools(b'{"type":"object","properties":{"city":{"type":"string"}}}')
 
@@ -405,7 +405,7 @@ BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
         _WHOLE,
         lambda: whole(b'"content":null,' + call(b'{\\"city\\": \\"%b!\\"}' % (b"a" * 5000))),
     ),
-    "whole: a text of 31 MB": (
+    "whole: a text of 60 MB": (
         _WHOLE,
         lambda: whole(b'"content":"%b"' % (b"word " * (_MUCH // 5))),
     ),
@@ -417,7 +417,7 @@ BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
         _WHOLE,
         lambda: whole(b'"content":"%b"' % (b"{" * _MUCH)),
     ),
-    "whole: values of 31 MB": (
+    "whole: values of 60 MB": (
         _WHOLE,
         lambda: whole(b'"content":"Hi","x":' + fill(b"[]", _MUCH)),
     ),
@@ -478,7 +478,7 @@ BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
     ),
     "stream: a million words": (_STREAM, lambda: text_delta(b"x ") * 1_000_000 + _STOP),
     "stream: empty lines": (_STREAM, lambda: text_delta(b"x") + b"\n" * _MUCH + _STOP),
-    "stream: one event of 31 MB": (
+    "stream: one event of 60 MB": (
         _STREAM,
         lambda: text_delta(b"x ") + text_delta(b"word " * (_MUCH // 5)) + _STOP,
     ),

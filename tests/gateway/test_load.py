@@ -77,7 +77,7 @@ SHAPES = {
         "anthropic, many messages",
         "ollama, many images",
         "gemini, many contents",
-        "whole: a text of 31 MB",
+        "whole: a text of 60 MB",
         "whole: a text of braces",
         "whole: 200,000 calls",
         "whole: huge text arguments",

@@ -46,7 +46,7 @@ _FORWARDED_HEADERS = {
     "openai_responses": ("openai-beta",),
 }
 """The client's headers that are forwarded to an upstream with the same API."""
-_MAX_BODY = 32 * 2**20
+_MAX_BODY = 64 * 2**20
 """The maximum size of a whole reply, and of data in a stream without any events."""
 _MAX_ERROR_BODY = 2**16
 _ERROR_BODY_TIMEOUT = 5.0

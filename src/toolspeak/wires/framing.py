@@ -21,7 +21,7 @@ from ..calls.json_values import MAX_VALUES, find_json_excess
 from ..errors import WireError
 
 _LINE_ENDS = {end.encode(): b"\\u%04x" % ord(end) for end in "\x85\u2028\u2029"}
-MAX_FRAME = 32_000_000
+MAX_FRAME = 64_000_000
 """The longest frame, in bytes; a longer one is an error."""
 
 

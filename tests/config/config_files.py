@@ -110,6 +110,7 @@ def load_invalid(
 
 
 def load_everything() -> Config:
+    Path("model.gguf").write_bytes(b"GGUF")
     result = load_text(EVERYTHING)
     assert result.warnings == ()
     return result.config

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -189,6 +190,19 @@ def find_store_problem(store: str) -> str:
     if path != store and path and not path.startswith("//"):
         return ""
     return "`store` must be `memory`, sqlite:PATH, redis://…, rediss://… or unix://…"
+
+
+def find_gguf_problem(gguf: Path) -> str:
+    """Return why a model file cannot be loaded; empty if it probably can."""
+    problem = f"{gguf} is not a GGUF file; give one that llama.cpp can load"
+    if gguf.exists() and not gguf.is_file():
+        return problem  # Opening a pipe could take forever.
+    try:
+        with gguf.open("rb") as file:
+            return "" if file.read(4) == b"GGUF" else problem
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        return f"cannot read {gguf} ({reason}); give the path of a GGUF file"
 
 
 def configured_secrets(config: Config) -> Iterator[str]:

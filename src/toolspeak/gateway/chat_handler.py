@@ -58,6 +58,7 @@ class ChatHandler:
         self._client_key = client_key
         self._wire: Wire = get_wire(route.wire)
         self._began = perf_counter()
+        self._has_messages = False
 
     async def serve(self) -> None:
         """Respond to the request; an exception is reported to the client by `app.py`."""
@@ -83,6 +84,7 @@ class ChatHandler:
         gateway, route, http_request = self._gateway, self._route, self._http_request
         body = await read_json(http_request, gateway.config.limits, gateway.worker)
         body = {**route.implied_fields, **body}
+        self._has_messages = body.get(self._wire.messages_field) is not None
         return await gateway.worker.run_if(http_request.body_size > LARGE, self._decode, body)
 
     def _decode(self, body: dict[str, Any]) -> Request:
@@ -95,7 +97,9 @@ class ChatHandler:
         """Respond to a request without messages: with some APIs, it only loads the model."""
         loads = self._wire.model_load_reply
         if loads is None:
-            raise WireError("there is no message to reply to", f"$.{self._wire.messages_field}")
+            field = self._wire.messages_field
+            problem = "has no message to reply to" if self._has_messages else "is missing"
+            raise WireError(f"`{field}` {problem}; send at least one message", f"$.{field}")
         body = self._wire.encode_reply(Reply(stop_reason="stop"), self._envelope) | loads
         content_type = self._wire.content_type if request.stream else "application/json"
         await self._http_response.send_whole(200, encode_json(body) + b"\n", content_type)

@@ -38,8 +38,9 @@ from .request_log import RequestSummary, summarize_request, to_milliseconds
 
 _REASON_TEXTS: dict[str, str] = {
     **OUTCOMES,
-    "known": "no model call: the user's message contains the whole call",
-    "decided": "no model call: the model's decisions so far determine the calls",
+    "known": "the model is not asked: the user's message contains the whole call",
+    "decided": "the model is not asked again: its decisions so far determine the calls",
+    "decision": "a small model makes one decision at a time",
     "tool selection": "the model first selects the tools it needs",
     "fallback": "the previous upstream failed",
     "unselected tool": "the model called a tool that was not selected; all tools are offered",

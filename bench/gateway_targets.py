@@ -139,7 +139,7 @@ def run_upstream(port: int, pace: str = "", dying: str = "0") -> None:
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(_Upstream, "127.0.0.1", port)
+        server = await loop.create_server(_Upstream, "127.0.0.1", port, backlog=2048)
         await server.serve_forever()
 
     uvloop.run(serve())

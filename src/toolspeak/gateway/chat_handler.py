@@ -9,7 +9,8 @@ or as a stream, which `StreamWriter` writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -20,11 +21,12 @@ from .._util import encode_json, random_id
 from ..engine import ModelProfile
 from ..errors import UpstreamError, WireError
 from ..events import ArgumentsDelta, Event, ReasoningDelta, TextDelta
-from ..types import Note, Reply, Request
+from ..types import Failure, Note, Reply, Request
 from ..upstream.catalog import ResolvedModel
 from ..upstream.http_pool import PATH_CHARACTERS
 from ..upstream.model_call import ModelCall
 from ..upstream.record import RequestRecord
+from ..upstream.timers import Alarm, Ticker
 from ..upstream.worker_thread import LARGE, WorkerThread
 from ..wires import Envelope, StreamEncoder, Wire, gemini, get_wire
 from ..wires.request_checks import check_tool_choice, check_tools
@@ -36,13 +38,6 @@ from .request_limits import check_schemas, read_json
 
 if TYPE_CHECKING:
     from .app import Gateway
-
-
-import asyncio
-from collections.abc import Callable
-
-from ..types import Failure
-from ..upstream.timers import Alarm, Ticker
 
 
 class ChatHandler:

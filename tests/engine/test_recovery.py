@@ -30,9 +30,11 @@ from tests.engine.gateway_support import (
 from tests.gateway.raw_clients import CLIENTS, Client, ask
 from tests.gateway.running_gateway import make_config, run_gateway
 from toolspeak import (
+    Event,
     Failure,
     Finish,
     Other,
+    Request,
     Started,
     TextDelta,
     Usage,
@@ -199,6 +201,49 @@ def test_scripted_fault_is_recovered(name: str, client: Client) -> None:
         assert read_call_arguments(client, response.raw) == ([script.call] if script.call else [])
         if not client.stream:
             assert response.headers.get("x-toolspeak-retries", "0") == str(script.requests - 1)
+
+
+IGNORED_TOOLS = {
+    "broken JSON": '<tool_call>{"name": "get_weather", "arguments": {"city": }</tool_call>',
+    "wrong arguments": call_block(city=[1]),
+    "another tool": call_block("nope", **OSLO),
+    "cut off": CUT,
+    "a fence after prose": f"I will look.\n\n```json\n{call_block(**OSLO)[11:-12]}\n```",
+    "a refusal": FALSE_REFUSAL,
+    "nothing": "",
+}
+"""What a model writes that is never shown its native tools."""
+
+
+@whole_and_streamed
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize("name", IGNORED_TOOLS)
+def test_upstream_that_ignores_native_tools_gets_them_in_the_prompt(
+    name: str, required: bool, client: Client
+) -> None:
+    def reply(request: Request) -> list[Event]:
+        return text_reply(IGNORED_TOOLS[name]) if request.tools else VALID_CALL
+
+    body = client.body("How is the weather in Oslo?", tools=["get_weather"], required=required)
+    with ScriptedServer(reply) as server, run_gateway(make_config(server.url)) as gateway:
+        first, second = (ask(gateway.url, client, body) for _ in range(2))
+    for response in (first, second):
+        assert read_call_arguments(client, response.raw) == [OSLO]
+    # The mode is learned: the second request is not tried natively.
+    was_native = [bool(request.tools) for request in server.requests]
+    assert was_native[-2:] == [False, False]
+    assert len(was_native) <= 4
+
+
+@whole_and_streamed
+@pytest.mark.parametrize("bad_call", [call_reply(city=[1]), call_reply("nope", **OSLO)])
+def test_upstream_with_structured_calls_keeps_native_tools(
+    bad_call: list[Event], client: Client
+) -> None:
+    body = client.body("How is the weather in Oslo?", tools=["get_weather"])
+    with ScriptedServer(bad_call) as server, run_gateway(make_config(server.url)) as gateway:
+        ask(gateway.url, client, body)
+    assert [bool(request.tools) for request in server.requests] == [True] * 3
 
 
 class TestResponseFormat:

@@ -49,6 +49,7 @@ WORDINGS: dict[str, tuple[str, str | None]] = {
         "max_completion_tokens",
         None,
     ),
+    "Unrecognized request argument supplied: user": ("user", None),
     "Unknown parameter: 'reasoning_effort'.": ("reasoning_effort", "reasoning_effort"),
     "unknown field `reasoning_effort`, expected one of `model`, `messages`": (
         "reasoning_effort",

@@ -69,6 +69,12 @@ WORDINGS: dict[str, tuple[int, Any]] = {
         "too many tokens: total number of tokens in the prompt cannot exceed 8192 - received "
         "20000. Try using a shorter prompt.",
     ),
+    "cohere by the excess": (
+        400,
+        "too many tokens: size limit exceeded by 11808 tokens. Try using shorter or fewer inputs. "
+        "The limit for this model is 8192 tokens.",
+    ),
+    "sglang": (400, "Input length (20000 tokens) exceeds the maximum allowed length (8192 tokens)."),
     "together": (
         422,
         "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8192. Given: 20000 "
@@ -162,6 +168,10 @@ COUNTLESS: dict[str, tuple[int | None, int | None]] = {
     "prompt too long; exceeded max context length by 4 tokens": (None, None),
     "the maximum context length of this model is only 8192 tokens": (None, None),
     "the context length is 8192": (None, 8192),
+    "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 8192]": (
+        None,
+        None,
+    ),
 }
 
 

@@ -243,6 +243,7 @@ class Pipeline:
             self._repeated_call,
             checks_format=self._checked_format is not None,
         )
+        self.recovery.has_structured_calls |= self.reader.has_structured_calls
         if self.recovery.restores_tools(outcome, self._sent):
             self.notes.append(Note("retried", _ALL_TOOLS, UNSELECTED_TOOL))
             return None

@@ -55,21 +55,23 @@ STEPS: dict[Step, str] = {
 }
 """Descriptions of the steps; each completes "the next attempt …"."""
 RECOVERY_STEPS: dict[OutcomeKind, tuple[Step, ...]] = {
-    "invalid-call": ("correct", "constrain", "correct"),
-    "unknown-tool": ("correct", "constrain", "correct"),
+    "invalid-call": ("correct", "constrain", "prompt", "correct"),
+    "unknown-tool": ("correct", "constrain", "prompt", "correct"),
     "missing-call": ("constrain", "prompt", "correct", "correct"),
     "false-refusal": ("correct", "constrain", "prompt", "correct"),
-    "truncated-call": ("continue", "correct", "correct"),
+    "truncated-call": ("continue", "correct", "prompt", "correct"),
     "near-call": ("correct", "prompt"),
     "repeated-call": ("correct", "correct"),
     "wrong-format": ("reformat",),
     "empty": ("correct", "prompt", "correct"),
 }
 """The steps for each outcome that is a fault, in order. Other outcomes need no recovery."""
-_MAX_FIELD_CHANGES = 4
-"""Upstreams name one field at a time."""
-_IGNORES_TOOLS = frozenset[OutcomeKind]({"missing-call", "false-refusal", "near-call", "empty"})
-"""Outcomes of a native model that seems not to have seen its tools."""
+_MAX_FIELD_CHANGES = 8
+"""Upstreams name one field at a time, and agents send many."""
+_IGNORES_TOOLS = frozenset[OutcomeKind](
+    kind for kind, steps in RECOVERY_STEPS.items() if "prompt" in steps
+)
+"""Outcomes of a native model that seems not to have seen its tools, unless it has called one."""
 
 
 class Recovery:
@@ -85,6 +87,8 @@ class Recovery:
         self.is_reformatting = False
         self.tools_error: UpstreamError | None = None
         """The upstream's error when it rejected native tools."""
+        self.has_structured_calls = False
+        """A reply had calls that came through the API, even if they were rejected."""
         self.has_left_native = False
         """The model ignored its native tools, and was then told them in the prompt."""
         self.field_changes: list[FieldChange] = []
@@ -152,7 +156,7 @@ class Recovery:
                 can = self.profile.capabilities.constrained is True
                 return can and self.plan.mode != "constrained"
             case "prompt":
-                return self.plan.mode == "native"
+                return self.plan.mode == "native" and not self.has_structured_calls
             case "reformat":
                 return not sent.has_text
 
@@ -166,7 +170,8 @@ class Recovery:
                 )
             case "constrain" | "prompt":
                 is_native = self.plan.mode == "native"
-                self.has_left_native |= is_native and outcome.kind in _IGNORES_TOOLS
+                ignores_tools = outcome.kind in _IGNORES_TOOLS and not self.has_structured_calls
+                self.has_left_native |= is_native and ignores_tools
                 mode = "constrained" if step == "constrain" else "prompt"
                 self.plan = plan_with_mode(self.profile, mode, OUTCOMES[outcome.kind])
                 self._next_request = self.request

@@ -50,7 +50,7 @@ _UNSUPPORTED = re.compile(
 _STATUSES = frozenset({400, 422})
 _LABEL = (
     r"(?:['\"`\[(.]|\b(?:parameter|field|argument|property|option|key|name|input|support|supported"
-    r"|unsupported|unknown)s?:? |^)"
+    r"|unsupported|supplied|unknown)s?:? |^)"
 )
 """What precedes a field's name that is also a common word."""
 

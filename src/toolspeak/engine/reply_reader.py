@@ -89,6 +89,11 @@ class ReplyReader:
         return self._decoder.is_in_call or self._extractor.is_in_call
 
     @property
+    def has_structured_calls(self) -> bool:
+        """True if calls came through the API, even if they were rejected."""
+        return self._extractor.has_structured_calls
+
+    @property
     def has_chunk_content(self) -> bool:
         """True if the last chunk held content, even if it is not released yet."""
         return not _CONTENT.isdisjoint(map(type, self.decoded))
@@ -239,6 +244,8 @@ class CallExtractor:
         """Characters of the reply that were searched for calls."""
         self._has_rejected = False
         """A structured call was rejected."""
+        self.has_structured_calls = False
+        """Calls came through the API, even if they were rejected."""
         self.count = 0
         """Calls accepted so far."""
 
@@ -362,6 +369,7 @@ class CallExtractor:
 
     def _check_structured(self, call: ToolCall) -> list[Event]:
         """Resolve the name and validate the arguments of a call that came as a structure."""
+        self.has_structured_calls = True
         written = self._tools.read_reply_call(call)
         text = "".join(self._arguments)
         events: list[Event] = []
@@ -389,6 +397,7 @@ class CallExtractor:
 
     def _handle_rejected(self, event: CallRejected) -> list[Event]:
         """Keep, as text, a call that the wire could not read."""
+        self.has_structured_calls = True
         if not event.rejection:
             return [CallRejected(None)]
         text = self._write_rejected(event.rejection.name or "", event.rejection.raw)

@@ -77,6 +77,8 @@ _CONTEXT_PHRASES = (
     "too many tokens",
     "`max_new_tokens` must be <=",
     "exceeds the maximum number of tokens",
+    "exceeds the maximum allowed length",
+    "range of input length",
 )
 IMAGE_NOT_SUPPORTED = "image_not_supported"
 """The code of the error that a model cannot read images."""
@@ -139,6 +141,8 @@ _SUMS = (
     re.compile(r"(\d[\d,_]*) > \d[\d,_]* - (\d[\d,_]*)"),
 )
 """The prompt and the longest reply, which count together: `19000 + 1000 > 8192`."""
+_EXCESS = re.compile(r"exceed\w*(?: \w+){0,4} by (\d[\d,_]*)", re.I)
+"""How much larger than the limit a request is: `size limit exceeded by 11808 tokens`."""
 _MAX_LEAD = 20
 
 
@@ -149,6 +153,11 @@ def read_token_counts(message: str) -> TokenCounts:
     prompt is too long: 20000 tokens > 8192 maximum                         (20000, 8192)
     """
     counts = list(dict.fromkeys(map(_parse_count, _COUNT.findall(message))))
+    if found := _EXCESS.search(message):
+        excess = _parse_count(found[1])
+        counts = [count for count in counts if count != excess]
+        if len(counts) == 1:
+            return counts[0] + excess, counts[0]
     if len(counts) == 2:
         # The request is the larger one.
         return max(counts), min(counts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,7 @@ from toolspeak.engine.attempt import Attempt
 from toolspeak.engine.pipeline import Pipeline
 from toolspeak.engine.plan import ModelProfile
 from toolspeak.errors import Unrepresentable
-from toolspeak.testing import split_into_chunks
+from toolspeak.testing import parse, split_into_chunks
 from toolspeak.types import ToolResult
 
 BASH = Tool(
@@ -100,6 +101,11 @@ NEAR_CALLS = {
     "Python in a fence": 'Sure.\n```\nBash(command="ls")\n```',
     "Python list, then prose": '[Bash(command="ls")]\n\nThis lists the files.',
     "a line of GLM": "Let me see.\nBash/command>ls -la",
+    "name and arguments after prose": 'Sure.\n\nBash: {"command": "ls"}',
+    "recipient of a message": 'analysisLook.commentary to=functions.Bash json{"command":"ls"}',
+    "name in bold, then a fence": '**Bash**\n```json\n{"command": "ls"}\n```',
+    "name and arguments with labels": 'Tool: Bash\nArguments: {"command": "ls"}',
+    "name with arguments": 'Calling `Bash` with {"command": "ls"}',
     "a tag named as the tool": "I will look.\n<Bash>\n<command>ls</command>\n</Bash>",
 }
 ANSWERS = {
@@ -109,6 +115,10 @@ ANSWERS = {
     "program": "```python\ncommand = 'ls'\nprint(Bash(command=command))\n```\nThis lists files.",
     "program in a shell": "Run this:\n```sh\nBash --command ls\n```",
     "mention": "Then Bash() lists the files, and Read() opens one.",
+    "mention with dots": "I used Bash(…) to list the files.",
+    "example of arguments": 'The format of Bash arguments, e.g.\nBash: {"command": "ls"}',
+    "arguments before an explanation": 'Bash: {"command": "ls"} would list them. Shall I?',
+    "other arguments": 'The settings of Bash: {"version": "5.2"}',
     "description": 'The tool is {"name": "Bash", "description": "…", "parameters": {}}.',
     "data": '{"name": "Bash", "version": "5.2", "license": "GPL"}',
     "broken data": '{"name": "Bash", "version": "5.2" "license": }',
@@ -169,6 +179,32 @@ def test_text_that_only_resembles_a_call_is_an_answer(
 ) -> None:
     reply, requests = run([ANSWERS[name]], is_streaming=is_streaming, **MODES[mode])
     assert (reply.calls, reply.text, len(requests)) == ((), ANSWERS[name], 1)
+
+
+_ONE, _TWO = ({"name": "Read", "arguments": {"file_path": path}} for path in "ab")
+_MADE = f"<tool_call>{json.dumps(_ONE)}</tool_call>"
+AFTER_A_CALL = {
+    "list after a marker": (f"[TOOL_CALLS][{json.dumps(_ONE)}]\n[{json.dumps(_TWO)}]", True),
+    "bare JSON": (f"{_MADE}\n{json.dumps(_TWO)}", True),
+    "fence": (f"{_MADE}\n```json\n{json.dumps(_TWO)}\n```", True),
+    "Python list": (f'{_MADE}\n[Read(file_path="b")]', True),
+    "four tildes": (f"{_MADE}\n~~~~tool_call\n{json.dumps(_TWO)}\n~~~~", True),
+    "same call": (f"{_MADE}\n```json\n{json.dumps(_ONE)}\n```", False),
+    "mention": (f'{_MADE}\nThen I will use Read(file_path="b").', False),
+    "data": (f'{_MADE}\n{{"name": "Read", "version": 2}}', False),
+    "prose": (f"{_MADE}\nThat reads the file.", False),
+}
+"""Replies with one call, and whether the text after it is a near-call."""
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("name", AFTER_A_CALL)
+def test_near_call_after_a_call_is_rejected(name: str, size: int) -> None:
+    text, is_near_call = AFTER_A_CALL[name]
+    reply = parse(split_into_chunks(text, size), tools=TOOLS)
+    assert [call.arguments for call in reply.calls] == [{"file_path": "a"}]
+    assert [one.code for one in reply.rejected] == ["near-call"] * is_near_call
+    assert [note.code for note in reply.notes] == ["near-call"] * is_near_call
 
 
 @pytest.mark.parametrize("is_streaming", [True, False], ids=["streamed", "whole"])

@@ -74,7 +74,10 @@ WORDINGS: dict[str, tuple[int, Any]] = {
         "too many tokens: size limit exceeded by 11808 tokens. Try using shorter or fewer inputs. "
         "The limit for this model is 8192 tokens.",
     ),
-    "sglang": (400, "Input length (20000 tokens) exceeds the maximum allowed length (8192 tokens)."),
+    "sglang": (
+        400,
+        "Input length (20000 tokens) exceeds the maximum allowed length (8192 tokens).",
+    ),
     "together": (
         422,
         "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8192. Given: 20000 "

@@ -8,8 +8,9 @@
     ~~~~tool_call                       a marker that is slightly wrong
 
 A near-call is never run, but it is not an answer either: it is rejected, so that the model can be
-asked for the right form. The text of a reply without calls is searched once, at its end: for calls
-in any dialect, at any place that does not show code in another language.
+asked for the right form. The text of a reply without calls, or the text after its last call, is
+searched once, at its end: for calls in any dialect, at any place that does not show code in another
+language.
 """
 
 from __future__ import annotations
@@ -47,6 +48,15 @@ _CALL_LINE = re.compile(
     rf"""\s*"(?:{"|".join(ARGUMENT_KEYS)})"\s*:)""",
     re.M,
 )
+_NAMED_ARGUMENTS = re.compile(
+    r"(?<![\w.-])([\w.-]{1,100}+)\W{0,20}?"
+    r"(?:\b(?:with|json|code|input|args|arguments|parameters)\b\W{0,20}?)?(?=\{)",
+    re.I,
+)
+"""A name that JSON follows: `to=functions.shell json{`, `shell: {`."""
+_SHOWN = re.compile(r"\b(?:example|e\.g|such as|format|syntax|form)\b", re.I)
+_LEAD = 80
+_ELLIPSIS_CALL = re.compile(r"[\w.]+\(\s*(?:…|\.\.\.)\s*\)")
 _NO_CALL = "no call that can be read follows {marker}"
 
 
@@ -86,27 +96,37 @@ def _has_word(text: str, word: str) -> bool:
 
 
 def select_near_call(
-    text: str, events: Iterable[Event], made: Callable[[], frozenset[CallKey]]
+    text: str, events: Iterable[Event], is_made: Callable[[ToolCall], bool]
 ) -> Rejection | None:
     """Return the first near-call among the events of a search in `text`, or None.
 
-    `made` returns the calls of the conversation: a reply may mention those.
+    A reply may mention a call for which `is_made` is true.
     """
     for event in events:
         if isinstance(event, CallEnd) and event.call.arguments:
             call = event.call
-            if call_key(call.name, call.arguments) not in made():
+            if not is_made(call):
                 return Rejection(call.raw[:MAX_QUOTE], "near-call", _PROBLEM, name=call.name)
         elif isinstance(event, CallRejected) and event.rejection:
             rejection = event.rejection
             is_declared = rejection.code != "unknown-tool" and bool(rejection.name)
             is_data = rejection.code == "malformed" and _is_json_in(text, rejection.raw)
-            is_mention = rejection.code == "invalid-arguments" and not rejection.raw.startswith(
-                _BLOCK_STARTS
-            )
-            if rejection.code in FAULTS and is_declared and not (is_data or is_mention):
+            if rejection.code in FAULTS and is_declared and not (is_data or _is_mention(rejection)):
                 return rejection
     return None
+
+
+def begins_block(rejection: Rejection) -> bool:
+    """Return True if the rejected text begins with a bracket or a marker, unlike `f(x)`."""
+    return rejection.raw.startswith(_BLOCK_STARTS)
+
+
+def _is_mention(rejection: Rejection) -> bool:
+    """Return True if a rejected call may be words about the tool: `get_weather()`, `f(…)`."""
+    if begins_block(rejection):
+        return False
+    is_empty = _ELLIPSIS_CALL.fullmatch(rejection.raw) is not None
+    return rejection.code == "invalid-arguments" or (rejection.code == "malformed" and is_empty)
 
 
 def _is_json_in(text: str, block: str) -> bool:
@@ -140,6 +160,27 @@ def find_broken_json(text: str, tools: Toolset) -> Rejection | None:
         raw = text[block.start(1) :][:MAX_QUOTE]
         if tools.resolve_name(block[2]) and not _is_json_in(text, raw):
             return Rejection(raw, "malformed", _BROKEN_JSON, name=tools.resolve_name(block[2]))
+    return None
+
+
+def find_named_arguments(
+    text: str, tools: Toolset, is_made: Callable[[ToolCall], bool]
+) -> Rejection | None:
+    """Return the name of a declared tool with valid arguments that end the text, or None."""
+    end = len(text.rstrip("`~ \t\r\n"))
+    for lead in _NAMED_ARGUMENTS.finditer(text, 0, end):
+        name = tools.resolve_name(lead[1])
+        if name is None or _SHOWN.search(text, max(lead.start() - _LEAD, 0), lead.start()):
+            continue
+        try:
+            value, stop = STRICT_DECODER.raw_decode(text, lead.end())
+        except (ValueError, RecursionError):
+            continue
+        if stop != end or name not in tools.find_by_arguments(value):
+            continue
+        is_valid = not tools.coerce_arguments(name, value, "").violations
+        if is_valid and not is_made(ToolCall(id="", name=name, arguments=value)):
+            return Rejection(text[lead.start() :][:MAX_QUOTE], "near-call", _PROBLEM, name=name)
     return None
 
 

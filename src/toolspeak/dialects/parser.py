@@ -33,12 +33,12 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from ..calls.json_values import iter_strings
-from ..calls.resolution import CallResolver, new_call_id
+from ..calls.resolution import CallResolver, call_key, new_call_id
 from ..calls.tools import Toolset, as_tools
 from ..errors import UsageError
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish
 from ..security.echo_guard import EchoGuard, FoundCall
-from ..types import Note, Rejection, Tool, Trust
+from ..types import Note, Rejection, Tool, ToolCall, Trust
 from .call_sink import CallSink, EventWriter
 from .form_matching import FormMatcher
 from .form_reader import ParserState
@@ -54,7 +54,9 @@ from .markers import (
 )
 from .near_calls import (
     ReplyTail,
+    begins_block,
     find_broken_json,
+    find_named_arguments,
     find_unread_block,
     list_made_calls,
     may_hold_near_call,
@@ -260,15 +262,26 @@ def makes_calls(options: ParserOptions, text: str) -> bool:
     return any(isinstance(event, CallEnd) for event in found)
 
 
-def find_near_call(options: ParserOptions, text: str) -> Rejection | None:
-    """Return the first text in the shape of a call to a declared tool, in any dialect, or None."""
+def find_near_call(
+    options: ParserOptions, text: str, has_call: Callable[..., bool] | None = None
+) -> Rejection | None:
+    """Return the first text in the shape of a call to a declared tool, in any dialect, or None.
+
+    A text may mention the calls of the conversation, and those for which `has_call` is true.
+    """
     tools = Toolset(options.tools)
     if not may_hold_near_call(text, tools):
         return None
     other = options.for_other_text(dialect=AUTO, context=options.context)
     events = build_machine(other, "near-calls").read_whole(text)
-    found = select_near_call(text, events, partial(list_made_calls, options.context))
-    return found or find_broken_json(text, tools)
+
+    def is_made(call: ToolCall) -> bool:
+        is_new = call_key(call.name, call.arguments) not in list_made_calls(options.context)
+        return not is_new or bool(has_call and has_call(call.name, call.arguments))
+
+    found = select_near_call(text, events, is_made)
+    found = found or find_broken_json(text, tools)
+    return found or find_named_arguments(text, tools, is_made)
 
 
 def find_final_calls(options: ParserOptions, text: str) -> int:
@@ -553,12 +566,18 @@ class ReplyMachine:
         return [Note("call-from-reasoning", message), *kept]
 
     def _reject_near_call(self) -> None:
-        """Reject what looks like a call to a declared tool, if nothing else in the reply does."""
+        """Reject what looks like a call to a declared tool, if nothing else in the reply does; or
+        a block that does, after the calls of the reply."""
         tail, tools = self.writer.tail, self._resolver.tools
-        is_settled = self._sink.call_count or self.writer.has_fault
-        if is_settled or tail is None:
+        if self.writer.has_fault or tail is None:
             return
         text = tail.text
+        if self._sink.call_count:
+            text = text[max(len(text) - self.writer.length_since_call, 0) :]
+            found = find_near_call(self._options, text, self._resolver.ids.has_call)
+            if found and begins_block(found):
+                self._sink.reject(found)
+            return
         unread = find_unread_block(text, self._unread_markers, tools)
         if found := find_near_call(self._options, text) or unread:
             self._sink.reject(found)

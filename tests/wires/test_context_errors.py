@@ -74,7 +74,7 @@ WORDINGS: dict[str, tuple[int, Any]] = {
         "too many tokens: size limit exceeded by 11808 tokens. Try using shorter or fewer inputs. "
         "The limit for this model is 8192 tokens.",
     ),
-    "sglang": (
+    "a limit that is allowed": (
         400,
         "Input length (20000 tokens) exceeds the maximum allowed length (8192 tokens).",
     ),

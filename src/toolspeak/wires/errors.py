@@ -125,7 +125,7 @@ def classify_failure(
 
 TokenCounts = tuple[int | None, int | None]
 """The number of tokens of a request, and how many are allowed."""
-_COUNT = re.compile(r"(?<![\w.-])\d[\d,_]{2,}(?![\w-]|\.\d)")
+_COUNT = re.compile(r"(?<![\w.<-])\d[\d,_]{2,}(?![\w-]|\.\d)")
 _LIMIT_WORDS = r"(?:context (?:length|size|window|limit)|prompt length|limit|allowed|maximum)"
 _LIMITS = tuple(
     re.compile(pattern, re.I)

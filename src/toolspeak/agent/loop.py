@@ -153,7 +153,8 @@ class AgentLoop:
         return "repeated" if self._is_repeating(tools) else None
 
     def _is_repeating(self, tools: dict[str, AgentTool]) -> bool:
-        """Return True if the last rounds were equal, and one of their tools may not poll."""
+        """Return True if the last rounds were equal, and not all of their tools are polling
+        tools."""
         latest = self._round_outcomes[-MAX_EQUAL_ROUNDS:]
         if len(latest) < MAX_EQUAL_ROUNDS or len({*latest}) > 1:
             return False

@@ -90,7 +90,7 @@ class CallResolver:
         self._similar_names: dict[str, list[str]] = {}
         """The declared names that are similar to unknown ones."""
 
-    def accepts_any(self, *, declared_only: bool = False) -> bool:
+    def accepts_undeclared(self, *, declared_only: bool = False) -> bool:
         """Return True if undeclared tools may be called."""
         return self.tools.declared is None or (self.types_only and not declared_only)
 

@@ -239,12 +239,12 @@ def apply_quirks(body: Json, quirks: Quirks) -> tuple[Json, tuple[Note, ...]]:
 
 
 def _changes_messages(quirks: Quirks) -> bool:
-    return bool(quirks.drop_in_messages or quirks.call_ids)
+    return bool(quirks.drop_in_messages or quirks.call_id_length)
 
 
 def _adapt_message(message: Json, quirks: Quirks) -> Json:
     out = {key: value for key, value in message.items() if key not in quirks.drop_in_messages}
-    return _fit_call_ids(out, quirks.call_ids) if quirks.call_ids else out
+    return _fit_call_ids(out, quirks.call_id_length) if quirks.call_id_length else out
 
 
 def _fit_call_ids(message: Json, length: int) -> Json:

@@ -112,7 +112,7 @@ def _choose_mode(profile: ModelProfile) -> tuple[ToolsMode, str]:
         )
     match profile.capabilities.native_tools:
         case False if profile.capabilities.constrained:
-            return "constrained", "the model has no native tools and can be constrained"
+            return "constrained", "the model has no native tools and supports constrained decoding"
         case False:
             return "prompt", "the model has no native tools"
         case True:
@@ -137,7 +137,7 @@ def _choose_dialect(mode: ToolsMode, configured: str | None, model: str) -> tupl
 
 
 PROMPT_NAME = "Prompt mode"
-"""Stands in notes for the name of an API."""
+"""Used in notes in place of an API's name."""
 _NAME_RULE = NameRule(r"\w\-", 64, "A-Za-z_")
 
 
@@ -147,7 +147,7 @@ class OfferedTools:
         mcp.files/read    ->  mcp_files_read          as the model sees it
         mcp_files_read    ->  mcp.files/read          as the client declared it
 
-    Here, freeform tools take an object with one string.
+    A freeform tool is offered as one that takes an object with one string.
     """
 
     def __init__(self, request: Request) -> None:

@@ -23,7 +23,7 @@ from ..upstream.worker_thread import LARGE
 from ..wires import Envelope, StreamEncoder, Wire, gemini, get_wire
 from ..wires.routes import Route
 from .conversation_store import WIRE as RESPONSES
-from .conversation_store import name_calls, stores_response
+from .conversation_store import build_lookup_keys, stores_response
 from .http import HttpRequest, HttpResponse
 from .request_limits import check_schemas, read_json
 
@@ -177,9 +177,9 @@ class ChatHandler:
         await call.learn(reply)
 
     def _fold(self, rest: list[Event]) -> tuple[Reply, list[str]]:
-        """Return the whole reply, and the names of its calls."""
+        """Return the whole reply, and the lookup keys of its calls."""
         reply = self._call.fold(rest)
-        return reply, name_calls(self._request, reply)
+        return reply, build_lookup_keys(self._request, reply)
 
     def _encode_reply(self, reply: Reply) -> bytes:
         return encode_json(self._wire.encode_reply(reply, self._envelope))

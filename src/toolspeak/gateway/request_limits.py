@@ -58,7 +58,7 @@ def check_schemas(request: Request) -> None:
 
 @memoize_by_identity
 def _find_endless_schema(tools: tuple[Tool, ...]) -> str:
-    """Return the name of a tool with such a schema; "" if there is none."""
+    """Return the name of a tool whose schema `is_endless`; "" if there is none."""
     return next((tool.name[:100] for tool in tools if is_endless(tool.parameters)), "")
 
 
@@ -94,7 +94,7 @@ def _refuse(field: str, problem: str, limit: int, setting: str) -> None:
 
 
 _MAX_SCHEMAS = 10_000
-"""The schemas that may apply to one value; unions of unions have a few hundred."""
+"""The maximum number of schemas for one value; unions of unions have a few hundred."""
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _NAMES = ("$id", "id", "$anchor", "$dynamicAnchor")
 _SUBSCHEMAS = ("not", "if", "then", "else")
@@ -150,7 +150,7 @@ class _SchemaCounter:
             found, found_cycles = self._count(part)
             total, cycles = total + found, cycles + found_cycles
             if cycles > 1 or total > _MAX_SCHEMAS:
-                # Two ways back double the schemas with each turn.
+                # With two references back to an open schema, their number doubles in each round.
                 total = _MAX_SCHEMAS + 1
                 break
         self._open.discard(identity)

@@ -114,7 +114,7 @@ def _is_honest(claim: Claim, sentences: list[str], after_result: bool) -> bool:
 def _lacks_input(claim: Claim) -> bool:
     """Return True if only the user has what is lacking: `without the number`.
 
-    `without access` is no such case. In some languages the lacking thing comes first.
+    This does not apply to `without access`. In some languages, `without` follows what is lacking.
     """
     if "lacking" in claim.signals:
         return claim.signals.isdisjoint({"capability", "self"})
@@ -306,7 +306,7 @@ def _find_tool_for_topics(topics: set[str], tools: Sequence[Tool]) -> Tool | Non
 
 
 def _find_tool_with_similar_name(text: str, tools: Sequence[Tool]) -> Tool | None:
-    """Return a tool without a known topic most of whose name is in the text."""
+    """Return a tool that has no known topic, and whose name is mostly in the text."""
     words = _stems(text)
     for tool in tools:
         purpose = _purpose_of(tool)

@@ -33,7 +33,7 @@ KINDS: dict[FailureKind, tuple[tuple[int, ...], str, str]] = {
     ),
     "too_large": (
         (400, 413, 431),
-        "The body, the headers, or a count such as that of the tools exceeds the configured `limits`.",
+        "The request exceeds one of the configured `limits`, such as the size of its body or the number of its tools.",
         "Send less, or raise the limit named in the message.",
     ),
     "context_length": (

@@ -48,6 +48,7 @@ from toolspeak.cli.dialects import render_sample
 from toolspeak.notes import NOTES
 from toolspeak.testing import parse
 from toolspeak.wires import WIRES
+from toolspeak.wires.encoding import CACHE_CONTROL
 
 HERE = Path(__file__).parent
 TOOL = Tool(
@@ -165,6 +166,9 @@ def _requests() -> dict[str, Request]:
         "any JSON as output": asks(user, response_format=ResponseFormat()),
         "reasoning effort": asks(user, thinking=Thinking(effort="low")),
         "reasoning budget": asks(user, thinking=Thinking(enabled=True, budget=50)),
+        "`cache_control` (Chat Completions: only for OpenRouter)": asks(
+            Message("user", (Text("Hi", {CACHE_CONTROL: {"type": "ephemeral"}}),))
+        ),
         "stop sequences": asks(user, stop=("END",)),
         "user id": asks(user, metadata={"user_id": "u"}),
         **{f"`{key}`": asks(user, sampling={key: 1}) for key in settings},
@@ -184,7 +188,11 @@ def wires_page() -> str:
         "|---" * (len(WIRES) + 1) + "|",
     ]
     for feature, request in _requests().items():
-        cells = [_remarks(wire.encode_request(request).notes) for wire in WIRES.values()]
+        encoded = [
+            wire.encode_request(request, has_cache_control=wire.name == "openai_chat")
+            for wire in WIRES.values()
+        ]
+        cells = [_remarks(one.notes) for one in encoded]
         lines.append(f"| {feature} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 

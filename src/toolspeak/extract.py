@@ -129,7 +129,7 @@ def _answer_with_reasoning(reply: Reply) -> Reply:
     thought = reply.text
     if not thought or fold(_separate_reasoning([thought])).text.strip():
         return use_reasoning_as_text(reply)
-    message = "the text was only a thought in tags; it was dropped"
+    message = "the text was only reasoning in tags; it was dropped"
     note = Note("reasoning-as-text", message, thought[:MAX_EXCERPT])
     parts = tuple(part for part in reply.parts if not isinstance(part, Text))
     empty = structs.replace(reply, parts=parts, notes=(*reply.notes, note))

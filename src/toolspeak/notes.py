@@ -15,7 +15,7 @@ NOTES: dict[str, str] = {
     "unexpected-dialect": "Trust is strict, and a call is in a dialect that was not expected.",
     "example": "A call is only an example: in code, in a message to the user, announced as one, or "
     "copied from the prompt.",
-    "near-call": "Text has the shape of a call, but not in a form that is accepted here.",
+    "near-call": "Text has the shape of a call, but is not in a form that is accepted here.",
     "echoed": "A call repeats one from a tool result or a document.",
     "truncated": "The reply ends inside a call.",
     "too-long": "A call is longer than the limit.",
@@ -32,6 +32,7 @@ NOTES: dict[str, str] = {
     "wrong-closer": "A call was closed by the closing marker of another dialect.",
     "unclosed": "The marker or bracket that closes a call is missing.",
     "schema-unusable": "A tool's schema is partly invalid; only its valid keywords were checked.",
+    "text-call": "A model with native tools wrote a call into its text; it was accepted.",
     # Between two APIs.
     "unsupported": "The API does not support a field or a part; it was dropped.",
     "converted": "A field or part has no exact equivalent in the API; the nearest one was used.",
@@ -40,6 +41,11 @@ NOTES: dict[str, str] = {
     "tools-rebuilt": "The request declares no tools; they were rebuilt from its earlier calls.",
     "late-arguments": "Arguments for a call that had ended, or had never started, were ignored.",
     "no-model-call": "The user's message contains the whole call; the model was not called.",
+    "learned-mode": "The mode was learned from an earlier request or probe.",
+    "tools-rejected": "The upstream rejected native tools; the tools were put into the prompt.",
+    "fallback": "An upstream failed, and the next one was asked.",
+    "dialect-changed": "The expected dialect cannot represent the request; another one was used.",
+    "wrong-format": "The answer is not in the requested format.",
     "retried": "A reply was not usable, and the model was asked again; `where` is the outcome.",
     "prompt-truncated": "The upstream cut the prompt: it counted fewer tokens than the prompt has.",
     "dropped-text": "Text of an earlier reply had been sent, so the text of the retry was dropped.",

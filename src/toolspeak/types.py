@@ -163,6 +163,7 @@ class Request(Struct, frozen=True, kw_only=True):
     """A client's request.
 
     Each `extra` in it belongs to `wire`, the API of the client, and is passed on only to that API.
+    One field of it is shared: `cache_control` goes to every API and provider that has it.
     """
 
     model: str
@@ -325,5 +326,7 @@ class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
     roles: Literal["any", "system-first", "alternating"] = "system-first"
     """The order of roles. `any`: as in OpenAI's API. `system-first`: at most one system message, at
     the start. `alternating`: the same, and user and assistant take turns."""
+    cache_control: bool = False
+    """The provider caches prompts up to the parts that have `cache_control`."""
     after_results: str = ""
     """The assistant's text to insert between tool results and the user's next message."""

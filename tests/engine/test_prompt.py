@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from toolspeak import DIALECTS, Tool, augment_system_prompt, extract, render_tools
+from tests.engine.support import build_request, prepare, user
+from toolspeak import (
+    DIALECTS,
+    Message,
+    Tool,
+    ToolCall,
+    ToolResult,
+    augment_system_prompt,
+    extract,
+    render_tools,
+)
 from toolspeak.calls.tools import get_first_sentence, shorten_text
 from toolspeak.dialects.render import sample_call
 from toolspeak.engine.prompt import tool_list_budget
@@ -272,3 +282,44 @@ def test_sample_call_of_a_schema_that_contains_itself_ends() -> None:
     node = {"type": "object", "properties": {"inner": {"$ref": "#/$defs/n"}}, "required": ["inner"]}
     call = sample_call(Tool(name="f", parameters={**node, "$defs": {"n": node}}), "call_1")
     assert call.arguments["inner"]
+
+
+CODEX_TOOLS = (
+    Tool(name="read", namespace="mcp__files"),
+    Tool(name="read", namespace="mcp__mail"),
+)
+NAMESPACED = ToolCall(id="c1", name="read", namespace="mcp__files", arguments={})
+
+
+def write_user_turn(*messages: Message) -> str:
+    """Return the last message of a conversation in prompt mode."""
+    sent = prepare(build_request(*messages, tools=CODEX_TOOLS), mode="prompt")
+    return sent.outgoing.body["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize("name", ["read", "", "other"])
+def test_result_is_headed_by_the_name_that_the_tool_was_offered_under(name: str) -> None:
+    result = ToolResult(call_id="c1", name=name, content="text of the file")
+    conversation = (user("Go."), Message("assistant", (NAMESPACED,)), Message("tool", (result,)))
+    assert write_user_turn(*conversation).startswith("Result of mcp__files__read:\n")
+
+
+def test_result_without_a_call_keeps_its_place() -> None:
+    lost = ToolResult(call_id="lost", name="read", content="old text")
+    result = ToolResult(call_id="c1", name="read", content="new text")
+    rest = (user("First."), Message("tool", (lost,)), user("Second."))
+    written = write_user_turn(*rest)
+    assert [written.index(text) for text in ("First.", "old text", "Second.")] == sorted(
+        written.index(text) for text in ("First.", "old text", "Second.")
+    )
+    after_call = write_user_turn(
+        user("Go."), Message("assistant", (NAMESPACED,)), *rest, Message("tool", (result,))
+    )
+    places = [after_call.index(text) for text in ("new text", "First.", "old text", "Second.")]
+    assert places == sorted(places)
+
+
+def test_orphan_result_at_the_end_asks_for_the_next_action() -> None:
+    lost = ToolResult(call_id="lost", name="read", content="old text")
+    assert "Make the next call" in write_user_turn(user("Go."), Message("tool", (lost,)))
+    assert "Make the next call" not in write_user_turn(Message("tool", (lost,)), user("Go."))

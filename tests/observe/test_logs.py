@@ -74,14 +74,14 @@ def test_request_is_logged_without_its_content(
         "tools": 1,
         "calls": 1,
         "retries": 1,
-        "notes": ["retried", "repaired-trailing-comma"],
+        "notes": ["retried", "repaired-trailing-comma", "text-call"],
         "failure": None,
     }
     [record] = caplog.records
     text = record.getMessage()
     assert re.fullmatch(
         rf"mine-1: POST '{client.path}': 200 in [\d.]+ ms, 'm' at scripted, native, 1 tool, "
-        "1 call, 1 retry, retried, repaired-trailing-comma",
+        "1 call, 1 retry, retried, repaired-trailing-comma, text-call",
         text,
     )
     assert PRIVATE not in text
@@ -186,6 +186,6 @@ def test_serve_without_options_logs_text(tmp_path: Path) -> None:
         wait_until(lambda: "chat/completions" in gateway.log)
         assert re.search(
             r"INFO req_\w+: POST '/v1/chat/completions': 502 in [\d.]+ ms, upstream, "
-            "'other' at here, native",
+            "'other' at here\n",
             gateway.log,
         )

@@ -104,7 +104,7 @@ def test_requests_of_every_client_are_counted() -> None:
         found = read_metrics(gateway)
     for wire in {client.wire for client in CLIENTS}:
         count = sum(client.wire == wire for client in CLIENTS)
-        requests = {"wire": wire, "mode": "native", "status": "200"}
+        requests = {"wire": wire, "mode": "none", "status": "200"}
         assert found[make_sample("toolspeak_requests_total", **requests)] == count
         assert found[make_sample("toolspeak_request_duration_seconds_count", wire=wire)] == count
     streams = sum(client.stream for client in CLIENTS)

@@ -13,6 +13,7 @@ import json
 import re
 import time
 import timeit
+import tomllib
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -36,7 +37,7 @@ HERE = Path(__file__).parent
 PRECISION, RECALL = 0.98, 0.85
 KNOWN_MISSES = {
     "own-045": "neither the claim nor the question names the weather",
-    "own-046": "no tools at all, and a question without a topic",
+    "own-046": "tools for one purpose, and a question without a topic",
     "own-060": "what somebody else has said, after a colon only",
 }
 """Own cases whose kind the detector gets wrong."""
@@ -198,6 +199,79 @@ def test_after_a_result_only_a_claim_to_have_no_tools_is_false() -> None:
     assert not is_false(find_refusal(failed, [WEATHER], after_result=True))
 
 
+def load_tool_denials(kind: str) -> list[tuple[str, str]]:
+    table = tomllib.loads((HERE / "tool_denials.toml").read_text("utf-8"))
+    assert table.keys() == load_languages().keys()
+    return [(language, text) for language, texts in table.items() for text in texts[kind]]
+
+
+ANY_TOOLS = [
+    Tool(name="add", description="Add two numbers"),
+    Tool(name="roll_dice"),
+    Tool(name="kubectl"),
+    Tool(name="Bash", description="Run a command"),
+    WEATHER,
+]
+
+
+@pytest.mark.parametrize(("language", "text"), load_tool_denials("missing"))
+def test_claim_to_have_no_tools_is_false_whatever_tool_was_offered(
+    language: str, text: str
+) -> None:
+    spellings = {text, text.replace("'", "’")}
+    assert language
+    for tool in ANY_TOOLS:
+        for asked in ("", "Please do it.", "What is 2 + 2?", "Use your tools to check it."):
+            found = {
+                spelling: find_refusal(spelling, [tool], asked=asked) for spelling in spellings
+            }
+            assert all(map(is_false, found.values())), (tool.name, asked, found)
+
+
+@pytest.mark.parametrize(("language", "text"), load_tool_denials("other"))
+def test_claim_about_one_kind_of_tools_is_not_false(language: str, text: str) -> None:
+    assert language
+    for tool in (ANY_TOOLS[0], ANY_TOOLS[1], WEATHER):
+        assert not is_false(find_refusal(text, [tool], asked="Please do it.")), tool.name
+
+
+def test_openings_of_claims_to_have_no_tools_are_detected() -> None:
+    texts = [text for _, text in load_tool_denials("missing")]
+    missed = [text for text in texts if not begins_like_refusal(text)]
+    assert len(missed) / len(texts) < 0.05, missed
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "is_expected"),
+    [
+        ("I have no tools, so I can't say more.", "Is it raining?", True),
+        ("Tools are unavailable.", "Is it raining?", True),
+        ("Tools are unavailable.", "Which tools does the shop have?", False),
+        ("Tools are unavailable. The server returned error 503.", "Is it raining?", False),
+    ],
+)
+def test_claim_to_have_no_tools_after_a_result_is_false_unless_the_result_says_so(
+    text: str, asked: str, is_expected: bool
+) -> None:
+    assert is_false(find_refusal(text, [ANY_TOOLS[0]], asked=asked, after_result=True)) == (
+        is_expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("Tools are unavailable.", "Translate: les outils sont indisponibles"),
+        ("I can't use tools here.", "Answer without tools: what is 2 + 2?"),
+        ("I can't use tools. That would be illegal.", "Stalk my neighbour."),
+        ("> Tools are unavailable.", "What does the page say?"),
+        ("The page says: Tools are unavailable.", "What does the page say?"),
+    ],
+)
+def test_claim_to_have_no_tools_with_a_reason_is_not_false(text: str, asked: str) -> None:
+    assert not is_false(find_refusal(text, [ANY_TOOLS[0]], asked=asked))
+
+
 def chunks(text: str, size: int) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
@@ -265,7 +339,8 @@ def test_find_refusal_in_prose_costs_less_than_splitting_it_twice() -> None:
     "piece",
     ["I can't do it. ", "i can t open ", "no access ", "' ", '"a', "“a", "*a b c d ", "> a\n",
      "```\n", "ich kann nicht empfehlen ", "我无法打开文件，", "لا أستطيع ", "?", "a",
-     "only a, i can t open files, "],
+     "only a, i can t open files, ", "no tools ", "sorry, but sorry, ", "no the tools and tools ",
+     "当前工具", "ツールへのアクセス", "도구 현재 ", "أي الأدوات "],
 )  # fmt: skip
 def test_find_refusal_takes_linear_time(piece: str) -> None:
     short, long = piece * 200, piece * 1600

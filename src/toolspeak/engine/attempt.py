@@ -29,6 +29,7 @@ from ..calls.resolution import new_call_id
 from ..dialects import Dialect
 from ..dialects.markers import get_dialect
 from ..errors import Unrepresentable
+from ..notes import NOTES
 from ..security.escaping import NO_ESCAPER, Escaper, choose_escaper
 from ..types import Message, Note, Plan, Quirks, Request, ToolChoice, Usage
 from ..wires import EncodedRequest, Wire, get_wire
@@ -105,7 +106,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     def is_forwardable(self) -> bool:
         """True if client and upstream share API and model name, and no tools are involved."""
         request, profile = self.request, self.profile
-        if involves_tools(request):
+        if self.plan.mode != "native" or involves_tools(request):
             return False
         return (request.wire, request.model) == (profile.wire, profile.model)
 
@@ -136,8 +137,10 @@ def prepare_attempt(
         try:
             model_request, notes = _write_chat(request, profile, plan, tools, escaper)
         except Unrepresentable as problem:
+            changed = Note("dialect-changed", f"{NOTES['dialect-changed']} {problem}", problem.path)
             plan = plan_with_default_dialect(plan, str(problem))
             model_request, notes = _write_chat(request, profile, plan, tools, escaper)
+            notes = (*notes, changed)
     if model_request.model != profile.model:
         model_request = structs.replace(model_request, model=profile.model)
     outgoing = _encode(model_request, profile, (*request.notes, *notes))
@@ -184,7 +187,9 @@ def _write_chat(
     escaper: Escaper,
 ) -> tuple[Request, tuple[Note, ...]]:
     dialect = _dialect_of(plan) or get_dialect(DEFAULT_DIALECT)
-    writer = PromptWriter(request, tools, dialect, escaper)
+    writer = PromptWriter(
+        request, tools, dialect, escaper, keeps_cache_control=profile.has_cache_control
+    )
     chat = writer.write_request(profile, examples=plan.mode == "prompt")
     if plan.mode == "constrained":
         # The choice between tools and an answer should be the likeliest one, not a random one.
@@ -196,7 +201,7 @@ def _write_chat(
 
 def _encode(request: Request, profile: ModelProfile, notes: tuple[Note, ...]) -> EncodedRequest:
     wire = get_wire(profile.wire)
-    encoded = wire.encode_request(request)
+    encoded = wire.encode_request(request, has_cache_control=profile.has_cache_control)
     body, dropped = apply_quirks(encoded.body, profile.quirks)
     if wire.set_context_window:
         window = choose_context_window(

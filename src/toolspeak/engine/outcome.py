@@ -84,9 +84,15 @@ class Outcome(Struct, frozen=True):
 
 
 def classify_reply(
-    reply: Reply, request: Request, offered: OfferedTools, repeated_call: CallKey | None = None
+    reply: Reply,
+    request: Request,
+    offered: OfferedTools,
+    repeated_call: CallKey | None = None,
+    *,
+    checks_format: bool = False,
 ) -> Outcome:
-    """Return the outcome of a reply. `repeated_call` is a call that must not be made again."""
+    """Return the outcome of a reply. `repeated_call` is a call that must not be made again;
+    `checks_format`: an answer's format is checked even if the request has no tools."""
     if calls := reply.calls:
         is_repeated = repeated_call and all(
             call_key(call.name, call.arguments) == repeated_call for call in calls
@@ -107,7 +113,8 @@ def classify_reply(
             return Outcome("missing-call")
     if not reply.text.strip():
         return Outcome("answer" if _is_complete_without_text(reply) else "empty")
-    return Outcome(_classify_text(reply, request, offered.allowed))
+    wanted = request.response_format if request.tools or checks_format else None
+    return Outcome(_classify_text(reply, request, offered.allowed, wanted))
 
 
 def _classify_blocks(reply: Reply) -> Outcome | None:
@@ -137,11 +144,12 @@ def _is_complete_without_text(reply: Reply) -> bool:
     return any(note.code == "unsupported" for note in reply.notes)
 
 
-def _classify_text(reply: Reply, request: Request, tools: tuple[Tool, ...]) -> OutcomeKind:
+def _classify_text(
+    reply: Reply, request: Request, tools: tuple[Tool, ...], wanted: ResponseFormat | None
+) -> OutcomeKind:
     kind: OutcomeKind = "answer"
     if tools and len(reply.text) <= _MAX_REFUSAL:
         kind = _classify_refusal(reply.text, request, tools)
-    wanted = request.response_format if request.tools else None
     if wanted and reply.stop_reason != "length":
         is_refusal = kind != "answer" or begins_like_refusal(reply.text)
         if not is_refusal and match_format(reply.text, wanted) is None:

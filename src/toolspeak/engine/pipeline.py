@@ -54,8 +54,8 @@ from ..calls.resolution import CallKey
 from ..errors import UpstreamError
 from ..events import Event, Finish, TextDelta, fold, use_reasoning_as_text
 from ..notes import NOTES
-from ..types import Failure, Note, Reply, Request, Usage
-from .attempt import FALLBACK, Attempt, fits_context_window, note_truncated_prompt
+from ..types import Failure, Note, Reply, Request, ResponseFormat, Usage
+from .attempt import FALLBACK, UNSELECTED_TOOL, Attempt, fits_context_window, note_truncated_prompt
 from .holdback import MAX_REASONING, Holdback, SentState
 from .led import Led
 from .outcome import (
@@ -66,7 +66,13 @@ from .outcome import (
     find_repeated_call,
     match_format,
 )
-from .plan import ModelProfile, involves_tools, plan_request
+from .plan import (
+    ModelProfile,
+    find_learned_mode,
+    involves_tools,
+    is_format_checked,
+    plan_request,
+)
 from .recovery import (
     RECOVERY_STEPS,
     Recovery,
@@ -83,6 +89,7 @@ _FALLBACK_FAILURES = frozenset({"upstream", "timeout", "overloaded", "rate_limit
 """Failures after which the next upstream is asked."""
 _BUSY_FAILURES = frozenset({"timeout", "overloaded", "rate_limit"})
 """Failures of a side question after which the request itself would fail, too."""
+_ALL_TOOLS = "a call to a tool that was not selected: the next attempt offers all tools"
 _CALL_OUTCOMES = frozenset[OutcomeKind]({"calls", "repeated-call"})
 """Outcomes of replies that have the call that a request may require."""
 
@@ -112,6 +119,7 @@ class Pipeline:
         was not selected."""
         self.attempt: Attempt | None = None
         """The last attempt."""
+        self._fallback_notes: list[Note] = []
         self._profiles = profiles
         self._must_call = request.tool_choice.mode == "required"
         # For the current model; set by `_begin` and `_serve`.
@@ -144,12 +152,14 @@ class Pipeline:
                 is_last = profile is self._profiles[-1]
                 if is_last or problem.failure.kind not in _FALLBACK_FAILURES:
                     raise
+                message = f"{NOTES['fallback']} {profile.upstream}: {problem.failure.message}"
+                self._fallback_notes.append(Note("fallback", message, profile.upstream))
             reason = FALLBACK
         raise AssertionError("the last upstream has replied or failed")
 
     def _begin(self, profile: ModelProfile) -> None:
         self.profile = profile
-        self.notes = []
+        self.notes = [*self._fallback_notes]
         self._sent = SentState()
         self._first_reply = []
         self._repeated_call = None
@@ -164,6 +174,8 @@ class Pipeline:
         `reason` says why this model is asked and not the one before; "" for the first.
         """
         plan = plan_request(self.request, profile)
+        if learned := find_learned_mode(self.request, profile):
+            self.notes.append(Note("learned-mode", f"{NOTES['learned-mode']} {learned}."))
         recovery = self.recovery = Recovery(self.request, profile, plan, reason)
         attempt: Attempt | None = None
         if plan.mode == "constrained" and profile.is_small:
@@ -205,25 +217,34 @@ class Pipeline:
         has_tools = bool(attempt.offered.allowed)
         outcomes = self.recovery.outcomes
         self._sent.reply_index = len(outcomes)
-        # An answer is checked before it is sent if the upstream was not told its format.
-        is_format_checked = (
+        # An answer is checked before it is sent if no upstream enforces its format.
+        waits_for_format = (
             self.request.response_format is not None and attempt.plan.mode != "native"
         )
-        is_waiting = has_tools and (self._must_call or is_format_checked)
+        is_waiting = (has_tools and self._must_call) or waits_for_format
         return Holdback(
             self._sent,
             is_streaming=self.is_streaming,
             has_tools=has_tools,
             is_waiting=is_waiting or self.recovery.is_reformatting,
-            may_be_replaced=bool(outcomes or (attempt.profile.retries and has_tools)),
+            may_be_replaced=bool(
+                outcomes or (attempt.profile.retries and (has_tools or waits_for_format))
+            ),
             may_send_text=not outcomes or not self._sent.has_text,
             repeated_call=self._repeated_call,
         )
 
     def _after_reply(self, attempt: Attempt, reply: Reply) -> list[Event] | None:
         """Return the rest of the reply; None if the model is asked again."""
-        outcome = classify_reply(reply, self.recovery.request, attempt.offered, self._repeated_call)
+        outcome = classify_reply(
+            reply,
+            self.recovery.request,
+            attempt.offered,
+            self._repeated_call,
+            checks_format=self._checked_format is not None,
+        )
         if self.recovery.plan_with_all_tools(outcome, self._sent):
+            self.notes.append(Note("retried", _ALL_TOOLS, UNSELECTED_TOOL))
             return None
         self.outcome = outcome
         note = self.recovery.plan_retry(outcome, reply, attempt, self._sent)
@@ -246,6 +267,8 @@ class Pipeline:
             # The client has received part of a reply, or can have the first one: no fallback.
             return self._end(self._first_reply) if self._can_use_first_reply else [problem.failure]
         if self.recovery.plan_without_native_tools(attempt, problem):
+            message = f"{NOTES['tools-rejected']} {problem.failure.message}"
+            self.notes.append(Note("tools-rejected", message))
             return None
         if problem.failure.kind not in _FALLBACK_FAILURES:
             # The rejection of the tools explains more than the failure of the attempt without them.
@@ -325,6 +348,8 @@ class Pipeline:
 
         Raises `UpstreamError` if it lacks a required call.
         """
+        if outcome.kind == "wrong-format":
+            self.notes.append(Note("wrong-format", NOTES["wrong-format"]))
         if outcome.kind in RECOVERY_STEPS and self._can_use_first_reply:
             return self._end(self._first_reply)
         if self._must_call and outcome.kind not in _CALL_OUTCOMES and attempt.offered.allowed:
@@ -357,9 +382,15 @@ class Pipeline:
         involves tools. An attempt that reformats an answer has no tools even if the request has."""
         return attempt.is_forwardable and not involves_tools(self.request)
 
+    @property
+    def _checked_format(self) -> ResponseFormat | None:
+        """The format that an answer is checked for."""
+        request = self.recovery.request
+        return request.response_format if is_format_checked(request, self.recovery.plan) else None
+
     def _unwrap_format(self, events: list[Event]) -> list[Event]:
         """Take an answer out of its code fence if a response format was requested."""
-        wanted = self.recovery.request.response_format if self.recovery.request.tools else None
+        wanted = self._checked_format
         if wanted is None:
             return events
         text = "".join(one.text for one in events if isinstance(one, TextDelta))

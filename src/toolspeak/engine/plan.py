@@ -11,7 +11,8 @@ tools of a request as the model sees them.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -65,12 +66,42 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
     """The model is too small to write calls and is asked for one decision at a time."""
     quirks: Quirks = Quirks()
 
+    @property
+    def has_cache_control(self) -> bool:
+        """True if the upstream caches prompts up to the parts that have `cache_control`."""
+        return self.quirks.cache_control or self.wire == "anthropic"
+
 
 def plan_request(request: Request, profile: ModelProfile) -> Plan:
     """Return the plan for a request to a model."""
-    if not involves_tools(request):
-        return Plan("native", reasons=("the request involves no tools",))
-    return plan_with_mode(profile, *_choose_mode(profile))
+    if involves_tools(request):
+        return plan_with_mode(profile, *_choose_mode(profile))
+    if depends_on_mode(request) and _choose_mode(profile)[0] != "native":
+        reason = "the request has a format and no tools: the format is described in the prompt"
+        return plan_with_mode(profile, "prompt", reason)
+    return Plan("native", reasons=("the request involves no tools",))
+
+
+def depends_on_mode(request: Request) -> bool:
+    """Return True if the mode matters for a request: it involves tools, or asks for a format."""
+    return request.response_format is not None or involves_tools(request)
+
+
+def find_learned_mode(request: Request, profile: ModelProfile) -> str:
+    """Return why a mode was learned, if the request would be planned in another one without it;
+    else ""."""
+    if profile.learned_mode is None or not involves_tools(request):
+        return ""
+    unlearned = structs.replace(profile, learned_mode=None)
+    mode, reason = _choose_mode(profile)
+    return "" if mode == _choose_mode(unlearned)[0] else reason
+
+
+def is_format_checked(request: Request, plan: Plan) -> bool:
+    """Return True if an answer's format is checked here: beside tools, no upstream is sure to
+    enforce it; without them, one with native tools is."""
+    has_format = request.response_format is not None
+    return has_format and (bool(request.tools) or plan.mode != "native")
 
 
 def plan_with_mode(profile: ModelProfile, mode: ToolsMode, reason: str) -> Plan:
@@ -186,9 +217,10 @@ class OfferedTools:
         """The tools that may be called."""
         return _toolset(self.allowed)
 
-    def notes(self) -> tuple[Note, ...]:
+    def notes(self, *, has_cache_control: bool = False) -> tuple[Note, ...]:
         """Return a note for every property of the tools that a prompt cannot carry."""
-        return (*_find_losses(self._declared), *self._names.notes)
+        losses = _loss_finder(has_cache_control)(self._declared)
+        return (*losses, *self._names.notes)
 
 
 def _identity_of(call: ToolCall) -> tuple[str, str | None, bool]:
@@ -214,9 +246,14 @@ def _rename_tools(declared: tuple[Tool, ...]) -> tuple[ToolNames, tuple[Tool, ..
     return names, tuple(written)
 
 
-@memoize_by_identity
-def _find_losses(declared: tuple[Tool, ...]) -> tuple[Note, ...]:
-    losses = LossLog(PROMPT_NAME, "")
+@cache
+def _loss_finder(has_cache_control: bool) -> Callable[[tuple[Tool, ...]], tuple[Note, ...]]:
+    """Return a cached function that finds the losses of tools in a prompt."""
+    return memoize_by_identity(partial(_find_losses, has_cache_control))
+
+
+def _find_losses(has_cache_control: bool, declared: tuple[Tool, ...]) -> tuple[Note, ...]:
+    losses = LossLog(PROMPT_NAME, "", has_cache_control=has_cache_control)
     for tool in declared:
         path = f"$.tools[{tool.name!r}]"
         losses.carry(convert_freeform_tool(tool, losses, path).extra, path)

@@ -10,12 +10,13 @@ The text is the same for the same tools, so upstreams can cache it.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from msgspec import structs
 
@@ -44,7 +45,7 @@ from ..types import (
     ToolResult,
 )
 from ..wires.content import part_type, render_document
-from ..wires.encoding import LossLog
+from ..wires.encoding import CACHE_CONTROL, LossLog
 from ..wires.fields import Json
 from .plan import PROMPT_NAME, ModelProfile, OfferedTools
 from .roles import (
@@ -152,9 +153,18 @@ class PromptWriter:
     """Writes one request as plain chat."""
 
     def __init__(
-        self, request: Request, tools: OfferedTools, dialect: Dialect, escaper: Escaper
+        self,
+        request: Request,
+        tools: OfferedTools,
+        dialect: Dialect,
+        escaper: Escaper,
+        *,
+        keeps_cache_control: bool = False,
     ) -> None:
         self._request = request
+        self._keeps_cache_control = keeps_cache_control
+        self._calls: dict[str, ToolCall] = {}
+        """The calls written so far, by their ids."""
         self._tools = tools
         self._dialect = dialect
         self._escaper = escaper
@@ -162,13 +172,18 @@ class PromptWriter:
     def write_request(self, profile: ModelProfile, *, examples: bool) -> Request:
         """Return the request as plain chat, with its tools in the system prompt."""
         request = self._request
-        system = self._write_system(profile, examples=examples)
+        system = self._mark_system(self._write_system(profile, examples=examples))
         turns = list(self._write_turns())
         if system and profile.capabilities.system_role is False:
-            turns = list(merge_roles([Message("user", (Text(system),)), *turns]))
+            turns = list(merge_roles([Message("user", (system,)), *turns]))
         elif system:
-            turns = [Message("system", (Text(system),)), *turns]
-        keeps_format = not self._tools.allowed and not self._dialect.answer_template
+            turns = [Message("system", (system,)), *turns]
+        # Without tools, the upstream may enforce the format, too.
+        keeps_format = (
+            not self._tools.allowed
+            and not self._dialect.answer_template
+            and profile.capabilities.constrained is not False
+        )
         return structs.replace(
             request,
             messages=tuple(turns),
@@ -183,7 +198,8 @@ class PromptWriter:
     def notes(self) -> tuple[Note, ...]:
         """Return a note for everything that plain chat cannot carry. The wire adds notes
         about the settings."""
-        losses = LossLog(PROMPT_NAME, "")
+        keeps = self._keeps_cache_control
+        losses = LossLog(PROMPT_NAME, "", has_cache_control=keeps)
         losses.carry(_split_fields(self._request.extra)[1], "$")
         messages = self._request.messages
         start = count_leading_instructions(messages)
@@ -194,7 +210,7 @@ class PromptWriter:
             losses.carry(message.extra, path)
             for part in message.parts:
                 _note_losses(part, path, losses)
-        return (*losses.notes(), *self._tools.notes())
+        return (*losses.notes(), *self._tools.notes(has_cache_control=keeps))
 
     def _stop_sequences(self) -> tuple[str, ...]:
         """Return the stop sequences, with the one that keeps the model from inventing a result."""
@@ -206,7 +222,8 @@ class PromptWriter:
         base = "\n\n".join(_iter_texts(messages[: count_leading_instructions(messages)]))
         tools = self._tools.allowed
         if not tools:
-            return base
+            wanted = self._request.response_format
+            return "\n\n".join(filter(None, (base, wanted and write_format_rule(wanted))))
         system = augment_system_prompt(
             base,
             tools,
@@ -217,6 +234,22 @@ class PromptWriter:
         )
         return "\n\n".join((system, *self._write_rules(tools)))
 
+    def _mark_system(self, system: str) -> Text | None:
+        """Return the system prompt as a part, cached if a part of it or a tool is to be."""
+        if not system or not self._keeps_cache_control:
+            return Text(system) if system else None
+        leading = self._request.messages[: count_leading_instructions(self._request.messages)]
+        sources = (*(self._request.tools or ()), *leading, *_list_parts(leading))
+        return Text(system, self._find_cache_control(sources))
+
+    def _find_cache_control(self, sources: Iterable[Any]) -> Json:
+        """Return the last `cache_control` of these parts, messages or tools, if it is kept."""
+        if not self._keeps_cache_control:
+            return {}
+        extras = (getattr(source, "extra", {}) for source in sources)
+        marks = [extra[CACHE_CONTROL] for extra in extras if CACHE_CONTROL in extra]
+        return {CACHE_CONTROL: marks[-1]} if marks else {}
+
     def _write_rules(self, tools: tuple[Tool, ...]) -> Iterator[str]:
         request = self._request
         if request.tool_choice.mode == "required":
@@ -225,7 +258,7 @@ class PromptWriter:
         if not request.parallel_tool_calls and self._dialect.parallel:
             yield "Make one call at a time."
         if request.response_format:
-            yield _write_format_rule(request.response_format)
+            yield write_format_rule(request.response_format, beside_calls=True)
 
     def _write_turns(self) -> Iterator[Message]:
         messages = self._request.messages
@@ -238,7 +271,9 @@ class PromptWriter:
         for is_assistant, run in groupby(messages, lambda message: message.role == "assistant"):
             turn = list(run)
             if is_assistant:
-                call_ids = [part.id for part in _list_parts(turn) if isinstance(part, ToolCall)]
+                calls = [part for part in _list_parts(turn) if isinstance(part, ToolCall)]
+                call_ids = [call.id for call in calls]
+                self._calls.update(zip(call_ids, calls, strict=True))
                 parts = (part for message in turn for part in self._write_assistant(message.parts))
                 yield Message("assistant", tuple(join_texts(parts)))
             else:
@@ -254,7 +289,8 @@ class PromptWriter:
             text = self._dialect.answer_template.replace("$text_json", encoded)
         rendered = self._render_calls(calls)
         if text or rendered:
-            yield Text("\n".join(filter(None, (text, rendered))))
+            written = "\n".join(filter(None, (text, rendered)))
+            yield Text(written, self._find_cache_control(parts))
 
     def _render_calls(self, calls: list[ToolCall]) -> str:
         """Render calls as the model would have written them; those it cannot write, in words."""
@@ -273,25 +309,35 @@ class PromptWriter:
     def _write_user(self, parts: list[Part], call_ids: list[str]) -> Iterator[Part]:
         """Write the user's side, with results and documents as text.
 
-        Results are in the order of their calls: most dialects have no other way to match them.
+        The results of the last calls come first and in the order of the calls: most dialects have
+        no other way to match them. Other results stay where they are.
         """
         order = {call_id: index for index, call_id in enumerate(call_ids)}
-        results = [part for part in parts if isinstance(part, ToolResult)]
-        results.sort(key=lambda result: order.get(result.call_id, len(order)))
-        rest = [part for part in parts if not isinstance(part, ToolResult)]
+        results = [part for part in parts if _answers(part, order)]
+        results.sort(key=lambda result: order[result.call_id])
+        rest = [part for part in parts if not _answers(part, order)]
         if results:
-            yield Text(self._render_results(results, is_last=not rest))
-            yield from _iter_images(results)
-        for part in rest:
+            yield from self._write_results(results, is_last=not rest)
+        for index, part in enumerate(rest):
+            cached = self._find_cache_control([part])
             match part:
                 case Document() if part.data is None and part.url is None:
-                    yield Text(self._escaper.escape(render_document(part)))
+                    yield Text(self._escaper.escape(render_document(part)), cached)
                 case Text():
-                    yield Text(part.text)
+                    yield Text(part.text, cached)
                 case Image() | Document():
                     yield part
+                case ToolResult():
+                    yield from self._write_results([part], is_last=index == len(rest) - 1)
                 case _:
                     pass
+
+    def _write_results(self, results: list[ToolResult], *, is_last: bool) -> Iterator[Part]:
+        contents = [result.content for result in results if not isinstance(result.content, str)]
+        sources = (*itertools.chain.from_iterable(contents), *results)
+        text = self._render_results(results, is_last=is_last)
+        yield Text(text, self._find_cache_control(sources))
+        yield from _iter_images(results)
 
     def _render_results(self, results: list[ToolResult], *, is_last: bool) -> str:
         escaped = [self._escape_result(result) for result in results]
@@ -302,9 +348,15 @@ class PromptWriter:
         return "\n\n".join((head, rendered, *((_NEXT_ACTION,) if is_last else ())))
 
     def _escape_result(self, result: ToolResult) -> ToolResult:
-        call = ToolCall(id=result.call_id, name=result.name, arguments={})
+        call = self._calls.get(result.call_id)
+        call = call or ToolCall(id=result.call_id, name=result.name, arguments={})
         name = self._tools.to_model_call(call).name
         return structs.replace(result, name=name, content=self._escaper.escape(result.text))
+
+
+def _answers(part: Part, call_ids: Container[str]) -> TypeGuard[ToolResult]:
+    """Return True for the result of one of these calls."""
+    return isinstance(part, ToolResult) and part.call_id in call_ids
 
 
 def _split_fields(extra: Json) -> tuple[Json, Json]:
@@ -337,15 +389,15 @@ def foreign_texts(request: Request) -> Iterator[str]:
                 yield part.text
 
 
-def _write_format_rule(wanted: ResponseFormat) -> str:
+def write_format_rule(wanted: ResponseFormat, *, beside_calls: bool = False) -> str:
+    """Return the instruction to answer in a format; `beside_calls` if the model may also call."""
+    what = "one JSON value" if wanted.schema is not None else "one JSON object"
+    when = "If you answer without a call, write" if beside_calls else "Write"
+    rule = f"{when} {what} and nothing else."
     if wanted.schema is None:
-        return "If you answer without a call, write one JSON object and nothing else."
+        return rule
     schema = json.dumps(wanted.schema, ensure_ascii=False)
-    return (
-        "If you answer without a call, write one JSON value and nothing else. It must match "
-        "this JSON Schema:"
-        f"\n{schema}"
-    )
+    return f"{rule} It must match this JSON Schema:\n{schema}"
 
 
 def _iter_texts(messages: Iterable[Message]) -> Iterator[str]:

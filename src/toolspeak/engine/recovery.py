@@ -43,7 +43,7 @@ STEPS: dict[Step, str] = {
     "continue": "asks the model to continue where it stopped",
     "constrain": "constrains the reply to a JSON schema for its calls",
     "prompt": "describes the tools in the prompt, not through the API",
-    "reformat": "constrains the reply to the requested format, without tools",
+    "reformat": "asks for the answer again, in the requested format and without tools",
 }
 """Descriptions of the steps; each completes "the next attempt …"."""
 RECOVERY_STEPS: dict[OutcomeKind, tuple[Step, ...]] = {
@@ -119,7 +119,9 @@ class Recovery:
 
     def _choose_step(self, outcome: Outcome, attempt: Attempt, sent: SentState) -> Step | None:
         is_exhausted = len(self.outcomes) > self.profile.retries
-        if is_exhausted or sent.has_signed_reasoning or not attempt.offered.allowed:
+        needs_tools = outcome.kind != "wrong-format"
+        has_tools = bool(attempt.offered.allowed)
+        if is_exhausted or sent.has_signed_reasoning or (needs_tools and not has_tools):
             return None
         steps = RECOVERY_STEPS.get(outcome.kind, ())
         for index in range(self._next_steps.get(outcome.kind, 0), len(steps)):
@@ -146,8 +148,9 @@ class Recovery:
         match step:
             case "reformat":
                 self.is_reformatting = True
+                self._add_turn(reply, REFORMAT)
                 self._next_request = structs.replace(
-                    self.request, tools=None, tool_choice=ToolChoice()
+                    self._next_request, tools=None, tool_choice=ToolChoice()
                 )
             case "constrain" | "prompt":
                 is_native = self.plan.mode == "native"
@@ -275,6 +278,9 @@ CORRECTIONS: dict[OutcomeKind, tuple[str, str]] = {
 }
 """The first and the second correction for each outcome."""
 CONTINUE = "Continue exactly where you stopped. Do not repeat or explain anything."
+REFORMAT = (
+    "Your answer is not in the requested format. Write only the JSON, without any other text."
+)
 _NO_PROSE = "Do not explain anything."
 _CALL_ONLY = "Write only the call."
 _CALL_FORM = "Write only the call, in this form, with the tool's name and your values:\n{form}"

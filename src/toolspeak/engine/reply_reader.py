@@ -71,6 +71,7 @@ class ReplyReader:
             attempt.escaper,
             _make_text_reader_factory(attempt),
             attempt.new_id,
+            is_native=attempt.plan.mode == "native",
             keeps_reasoning=attempt.profile.trust == "lenient",
         )
         self.parse_body = attempt.wire.parse_reply_body
@@ -214,8 +215,11 @@ class CallExtractor:
         open_text_reader: TextReaderFactory | None,
         new_id: Callable[[], str],
         *,
+        is_native: bool = False,
         keeps_reasoning: bool = False,
     ) -> None:
+        self._notes_text_call = is_native
+        """The model was given native tools, so its first call in the text gets a note."""
         self._one_call = not request.parallel_tool_calls
         self._tools = tools
         self._escaper = escaper
@@ -233,6 +237,8 @@ class CallExtractor:
         self._arguments: list[str] = []
         self._searched = 0
         """Characters of the reply that were searched for calls."""
+        self._has_rejected = False
+        """A structured call was rejected."""
         self.count = 0
         """Calls accepted so far."""
 
@@ -344,6 +350,9 @@ class CallExtractor:
                 case ArgumentsDelta() | Finish():
                     pass
                 case CallEnd():
+                    if self._notes_text_call:
+                        self._notes_text_call = False
+                        finished.append(Note("text-call", NOTES["text-call"], event.call.name))
                     finished += self._claim_and_accept(self._tools.to_client_call(event.call), "")
                 case _:
                     finished.append(event)
@@ -361,7 +370,7 @@ class CallExtractor:
                 return self._claim_and_accept(call, text)
             rejection = structs.replace(rejection, name=call.name)
             note = Note(rejection.code, rejection.problem, rejection.raw)
-            return [CallRejected(rejection), note, TextDelta(f"{call.name}({call.input})")]
+            return [CallRejected(rejection), note, self._write_rejected(call.name, call.input)]
         if (resolved := resolution.call) is None:
             return list(resolution.notes)
         if resolved.name != written.name or resolved.arguments != call.arguments:
@@ -372,8 +381,14 @@ class CallExtractor:
         """Keep, as text, a call that the wire could not read."""
         if not event.rejection:
             return [CallRejected(None)]
-        text = TextDelta(f"{event.rejection.name or ''}({event.rejection.raw})")
+        text = self._write_rejected(event.rejection.name or "", event.rejection.raw)
         return [CallRejected(event.rejection), text]
+
+    def _write_rejected(self, name: str, arguments: str) -> TextDelta:
+        """Return a rejected structured call as text, apart from the text before it."""
+        separator = "\n\n" if self._searched or self._has_rejected else ""
+        self._has_rejected = True
+        return TextDelta(f"{separator}{name}({arguments})")
 
     def _claim_and_accept(self, call: ToolCall, text: str) -> list[Event]:
         call_id, notes = self._resolver.claim_id(call.id)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..config.settings import LogFormat
-from ..upstream.record import RequestRecord
+from ..upstream.record import NO_MODE, RequestRecord
 
 log = logging.getLogger("toolspeak.gateway")
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
@@ -105,7 +105,7 @@ def _describe_request(record: RequestRecord) -> Iterator[str]:
         yield record.failure.kind
     if record.upstream_model:
         yield f"{record.model[:_MAX_LENGTH]!r} at {record.upstream}"
-        if record.mode:
+        if record.mode not in ("", NO_MODE):
             yield record.mode
         yield from _format_count(record.tool_count, "tool", "tools")
         yield from _format_count(len(record.calls), "call", "calls")

@@ -19,7 +19,7 @@ from msgspec import Struct, field, structs
 
 from ..engine import Attempt, ModelProfile, Pipeline, ReplyReader, run_pipeline
 from ..engine.pipeline import StepRunner
-from ..engine.plan import involves_tools
+from ..engine.plan import depends_on_mode, involves_tools
 from ..engine.recovery import is_tool_rejection
 from ..errors import UpstreamError, WireError
 from ..events import ArgumentsDelta, Event, ReasoningDelta, TextDelta
@@ -27,7 +27,7 @@ from ..types import Failure, Note, Reply, Request
 from .catalog import Endpoint, ResolvedModel
 from .client import UpstreamClient, UpstreamResponse
 from .learned_modes import LearnedModes
-from .record import AttemptRecord, RequestRecord
+from .record import NO_MODE, AttemptRecord, RequestRecord
 from .worker_thread import LARGE, WorkerThread
 
 _LARGE_CONVERSATION = 2**21
@@ -153,7 +153,7 @@ class ModelCall:
         """Return the profiles of the model and its fallbacks, with the modes learned for them."""
         profile, learned = self._model.profile, self._services.learned_modes
         profiles = [profile, *(_move_profile(profile, one) for one in self._model.fallbacks)]
-        if profile.mode != "auto" or not involves_tools(self.request):
+        if profile.mode != "auto" or not depends_on_mode(self.request):
             return profiles
         modes = [await learned.get(one.upstream, one.model) for one in profiles]
         return [
@@ -166,7 +166,9 @@ class ModelCall:
     async def _send(self, pipeline: Pipeline, attempt: Attempt) -> None:
         """Send an attempt and feed its reply to the pipeline."""
         self._close_attempt(pipeline)
-        self.record.mode = pipeline.recovery.plan.mode
+        plan = pipeline.recovery.plan
+        is_used = plan.mode != "native" or involves_tools(self.request)
+        self.record.mode = plan.mode if is_used else NO_MODE
         endpoint = self._find_endpoint(attempt.profile)
         self._attempt_record = record = self.record.start_attempt(attempt, endpoint)
         self.forwarded = self._whole = self._holdback_timer = None

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CLIENT_CLOSED = 499
 """The status of a request whose client closed the connection before the end of the response."""
+NO_MODE = "none"
+"""The mode of a request without tools that does not depend on any."""
 _MAX_USER_TEXT = 160
 CHUNK_OVERHEAD = 80
 """Approximate bytes that Python itself needs for a chunk: many small ones are not free."""
@@ -197,7 +199,7 @@ class RequestRecord(Struct, array_like=True):
     is_stream: bool = False
     tool_count: int = 0
     mode: str = ""
-    """The mode of the last attempt."""
+    """The mode of the last attempt; `NO_MODE` if the request needs none."""
     attempts: list[AttemptRecord] = []
     retries: list[str] = []
     """The reasons of all retries and fallbacks; "upstream" for the same bytes sent again."""

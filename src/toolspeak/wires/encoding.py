@@ -30,6 +30,8 @@ API_NAMES = {
 """The names of the APIs in notes and docs."""
 LocatedMessage = tuple[Message, str]
 """A message and its path in the request."""
+CACHE_CONTROL = "cache_control"
+"""Marks the end of what is to be cached of a prompt. The APIs that have it write it alike."""
 _CONNECTION_FIELDS = frozenset({"stream_options"})
 """Fields about the connection: another API loses nothing without them."""
 
@@ -150,8 +152,9 @@ class LossLog:
     Each loss is noted once, with the path of the first place and the number of places.
     """
 
-    def __init__(self, wire: str, origin: str) -> None:
+    def __init__(self, wire: str, origin: str, *, has_cache_control: bool = False) -> None:
         self.wire = wire
+        self._has_cache_control = has_cache_control
         self.is_same_wire = wire == origin
         """The request came through this very API, so every `extra` is sent along."""
         self._notes: dict[tuple[str, str], tuple[str, int]] = {}
@@ -161,11 +164,15 @@ class LossLog:
         return API_NAMES.get(self.wire, self.wire)
 
     def carry(self, extra: Json, path: str) -> Json:
-        """Return `extra` if it belongs to this API; otherwise log its fields and return {}."""
+        """Return `extra` if it belongs to this API. Otherwise return only what both APIs have, and
+        log the other fields."""
         if self.is_same_wire or not extra:
             return extra
+        shared: Json = {}
         for key in extra:
-            if key not in _CONNECTION_FIELDS and not key.startswith(PRIVATE):
+            if key == CACHE_CONTROL and self._has_cache_control:
+                shared[key] = extra[key]
+            elif key not in _CONNECTION_FIELDS and not key.startswith(PRIVATE):
                 self.drop(f"`{key}`", f"{path}.{key}")
         for tool in extra.get(HOSTED_TOOLS, ()):
             kind = tool.get("type") or next(iter(tool), None)
@@ -174,7 +181,7 @@ class LossLog:
                 f"{self.api} cannot run the hosted tool {kind!r}; it was not offered.",
                 path,
             )
-        return {}
+        return shared
 
     def drop(self, feature: str, path: str) -> None:
         """Note that the API does not support something, which is left out."""
@@ -202,10 +209,14 @@ class RequestEncoder:
 
     wire: ClassVar[str]
     name_rule: ClassVar[NameRule]
+    has_cache_control: ClassVar[bool] = False
+    """The API itself has `cache_control`, whatever the provider."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, *, has_cache_control: bool = False) -> None:
+        """`has_cache_control`: the provider has it, even if others of this API do not."""
         self.request = request
-        self.losses = LossLog(self.wire, request.wire)
+        has_cache_control = has_cache_control or self.has_cache_control
+        self.losses = LossLog(self.wire, request.wire, has_cache_control=has_cache_control)
         self.is_same_wire = self.losses.is_same_wire
         self.names = build_name_mapper(self.name_rule)(request.tools or ())
         self.extra = dict(self.losses.carry(request.extra, "$"))

@@ -127,7 +127,7 @@ class Wire(Struct, frozen=True, kw_only=True):
 
     name: str
     decode_request: Callable[..., Request]
-    request_encoder: Callable[[Request], RequestEncoder]
+    request_encoder: Callable[..., RequestEncoder]
     frame_decoder: Callable[[CallAssembler], FrameDecoder]
     stream_encoder: Callable[[Envelope], StreamEncoder]
     encode_failure: Callable[[Failure], Json]
@@ -168,8 +168,11 @@ class Wire(Struct, frozen=True, kw_only=True):
             return any(message.role not in ("system", "developer") for message in request.messages)
         return bool(request.messages) or bool(request.extra.get("previous_response_id"))
 
-    def encode_request(self, request: Request) -> EncodedRequest:
-        return self.request_encoder(request).encode()
+    def encode_request(
+        self, request: Request, *, has_cache_control: bool = False
+    ) -> EncodedRequest:
+        """Encode a request. `has_cache_control`: the provider has it, even if its API does not."""
+        return self.request_encoder(request, has_cache_control=has_cache_control).encode()
 
     def encode_reply(self, reply: Reply, envelope: Envelope) -> Json:
         return self.stream_encoder(envelope).encode_whole(reply)

@@ -14,6 +14,7 @@ Each file in `languages/` is a table of one language:
     openings         words that a refusal begins with
     signals          words that show how a sentence is meant: `only`, `harm`, `failed`, …
     topics           words for what a tool may provide: `files`, `weather`, `mail`, …
+    no_tools         ways to say that tools as such are missing: `Tools are unavailable`
     spaced           false if the language does not write spaces between words
     needs_speaker    explanations read like refusals, unless they say who cannot
 
@@ -21,6 +22,11 @@ In signals and topics, `mail` matches all words that begin with it, `mail$` only
 and `*mail` all words that contain it. Without spaces between words, each matches anywhere. Denials
 are regular expressions; `{name}` matches any of the `parts` of that name. Texts are compared in
 lower case, with spaces for apostrophes and hyphens: `don t`, `can t`, `l accès`.
+
+`no_tools` has two kinds of patterns: `claims` say who lacks the tools and may follow other words;
+`statements` do not, so they must begin the sentence, after `openings`: `Sorry, but tools are …`.
+After both, only `endings` may follow (`here`, `right now`), up to a comma or a word of `then`. So
+`Power tools are unavailable` and `I have no tool to send mail` are other claims.
 """
 
 from __future__ import annotations
@@ -74,6 +80,19 @@ class Vocabulary:
         return found
 
 
+class ToolDenials(Struct, frozen=True, forbid_unknown_fields=True, eq=False):
+    """The ways of one language to say that tools as such are missing."""
+
+    words: WordList
+    """One of these is in each of them."""
+    claims: tuple[str, ...]
+    statements: tuple[str, ...]
+    openings: tuple[str, ...]
+    endings: tuple[str, ...]
+    then: tuple[str, ...]
+    parts: dict[str, tuple[str, ...]]
+
+
 class Language(Struct, frozen=True, forbid_unknown_fields=True, dict=True, eq=False):
     """The words of one language, as its file lists them."""
 
@@ -83,6 +102,7 @@ class Language(Struct, frozen=True, forbid_unknown_fields=True, dict=True, eq=Fa
     denials: tuple[str, ...]
     signals: dict[str, WordList]
     topics: dict[str, WordList]
+    no_tools: ToolDenials
     opinions: WordList = WordList()
     letters: str = ""
     speakers: WordList = WordList()
@@ -104,10 +124,26 @@ class Language(Struct, frozen=True, forbid_unknown_fields=True, dict=True, eq=Fa
 
     @cached_property
     def denial(self) -> re.Pattern[str]:
-        pattern = "|".join(self.denials)
-        for name, parts in self.parts.items():
-            pattern = pattern.replace(f"{{{name}}}", f"(?:{'|'.join(parts)})")
-        return re.compile(rf"(?<!\w)(?:{pattern})" if self.spaced else pattern)
+        pattern = _fill_parts(self.denials, self.parts)
+        return re.compile(rf"(?<!\w){pattern}" if self.spaced else pattern)
+
+    @cached_property
+    def denial_of_tools(self) -> re.Pattern[str]:
+        table, gap, end = self.no_tools, " " if self.spaced else " ?", "\\b" * self.spaced
+        claims, statements, openings, endings, then = (
+            _fill_parts(patterns, self.parts | table.parts)
+            for patterns in (
+                table.claims,
+                table.statements,
+                table.openings,
+                table.endings,
+                table.then,
+            )
+        )
+        begin = rf"^ (?:{openings}[,，、،]?{gap})*"
+        after = rf"(?:[,，、،]?{gap}{endings})*(?={gap}(?:$|{then}{end})|[,，、،])"
+        word = r"(?<!\w)" * self.spaced
+        return re.compile(f"(?:{begin}(?P<statement>{statements})|{word}{claims}){after}")
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -116,6 +152,14 @@ class Language(Struct, frozen=True, forbid_unknown_fields=True, dict=True, eq=Fa
     @cached_property
     def opinion_words(self) -> Vocabulary:
         return Vocabulary({"opinion": self.opinions}, self.spaced)
+
+
+def _fill_parts(patterns: Iterable[str], parts: dict[str, tuple[str, ...]]) -> str:
+    """Return a pattern for any of `patterns`, with the parts that they name."""
+    filled = "|".join(patterns)
+    for name, alternatives in parts.items():
+        filled = filled.replace(f"{{{name}}}", f"(?:{'|'.join(alternatives)})")
+    return f"(?:{filled})"
 
 
 @cache
@@ -272,8 +316,16 @@ class Claim:
     """A sentence in which the speaker claims to be unable to do something."""
 
     def __init__(
-        self, languages: tuple[Language, ...], text: str, denial: re.Match[str], next_text: str
+        self,
+        languages: tuple[Language, ...],
+        text: str,
+        denial: re.Match[str],
+        next_text: str,
+        *,
+        denies_tools: bool = False,
     ) -> None:
+        self.denies_tools = denies_tools
+        """The claim is that tools as such are missing, whatever they are for."""
         self.languages = languages
         self.words = text.strip()
         self.sentence = Sentence(text, languages)
@@ -283,11 +335,17 @@ class Claim:
         comma = _COMMA.search(text, denial.end())
         self.end = comma.start() if comma else len(text)
         self.denial = f" {text[self.start : self.end].strip()} "
-        self._denial_end = denial.end()
+        self._denial_start, self._denial_end = denial.span()
 
     @cached_property
     def signals(self) -> set[str]:
         return self.sentence.list_names()
+
+    @cached_property
+    def signals_beside_denial(self) -> set[str]:
+        """The lists of the words before and after the denial."""
+        before = self.sentence.list_names(0, self._denial_start)
+        return before | self.sentence.list_names(self._denial_end)
 
     @cached_property
     def denied_signals(self) -> set[str]:
@@ -301,16 +359,71 @@ class Claim:
 
 
 def find_claims(sentences: list[str]) -> Iterator[Claim]:
-    possible = _possible_languages("\n".join(sentences), load_languages().values())
-    if not possible:
+    text = "\n".join(sentences)
+    possible = _possible_languages(text, load_languages().values())
+    speaking_of_tools = _languages_speaking_of_tools(text)
+    if not possible and not speaking_of_tools:
         return
+    previous = ""
     for sentence, next_sentence in pairwise([*sentences, ""]):
-        languages = _possible_languages(sentence, possible)
-        text = normalize_words(sentence) if languages else ""
-        denials = [(one, denial) for one in languages if (denial := _find_denial(one, text))]
-        if denials:
-            denying = tuple(language for language, _ in denials)
-            yield Claim(denying, text, denials[0][1], next_sentence)
+        claim = None
+        if speaking_of_tools:
+            claim = _find_denial_of_tools(speaking_of_tools, sentence, previous, next_sentence)
+        if claim is None and (languages := _possible_languages(sentence, possible)):
+            claim = _find_claim(languages, normalize_words(sentence), next_sentence)
+        if claim:
+            yield claim
+        previous = sentence
+
+
+def _find_claim(languages: list[Language], text: str, next_text: str) -> Claim | None:
+    denials = [(one, denial) for one in languages if (denial := _find_denial(one, text))]
+    if not denials:
+        return None
+    return Claim(tuple(language for language, _ in denials), text, denials[0][1], next_text)
+
+
+def speaks_of_tools(text: str) -> bool:
+    """Return True if a text of lower case names tools as such, in any language."""
+    return bool(_languages_speaking_of_tools(text))
+
+
+def _languages_speaking_of_tools(text: str) -> list[Language]:
+    languages = _words_for_tools(text.isascii())
+    found = [language for word in languages if word in text for language in languages[word]]
+    return list(dict.fromkeys(found))
+
+
+@cache
+def _words_for_tools(is_ascii: bool) -> dict[str, list[Language]]:
+    """Return the words for tools, with the languages that have them; or only those in ASCII."""
+    languages: dict[str, list[Language]] = {}
+    for language in load_languages().values():
+        for word in language.no_tools.words:
+            if word.isascii() or not is_ascii:
+                languages.setdefault(word, []).append(language)
+    return languages
+
+
+def _find_denial_of_tools(
+    languages: list[Language], sentence: str, previous: str, next_text: str
+) -> Claim | None:
+    """Return the claim that tools as such are missing, or None.
+
+    Without a speaker it is none after a sentence such as `The log says:`.
+    """
+    text = ""
+    for language in languages:
+        if not any(word in sentence for word in language.no_tools.words):
+            continue
+        text = text or normalize_words(sentence)
+        if not (denial := language.denial_of_tools.search(text)):
+            continue
+        before = Sentence(normalize_words(previous), (language,)).list_names()
+        if denial["statement"] and "failed" in before:
+            continue
+        return Claim((language,), text, denial, next_text, denies_tools=True)
+    return None
 
 
 def _possible_languages(text: str, among: Iterable[Language]) -> list[Language]:

@@ -39,6 +39,7 @@ from ..content import (
     take_response_format,
 )
 from ..encoding import (
+    CACHE_CONTROL,
     EncodedRequest,
     LocatedMessage,
     NameRule,
@@ -233,6 +234,7 @@ def _decode_thinking(fields: Fields, effort: str | None) -> tuple[Thinking, Json
 class AnthropicRequestEncoder(RequestEncoder):
     wire = NAME
     name_rule = NameRule(r"a-zA-Z0-9_\-", 128)
+    has_cache_control = True
     _has_reasoning = False
     """The request enables reasoning, beside which the API refuses some settings."""
 
@@ -267,8 +269,11 @@ class AnthropicRequestEncoder(RequestEncoder):
         instructions, others = self.split_system(messages, keeps_later=self.is_same_wire)
         system: list[Text] = []
         for message, path in instructions:
-            system += [part for part in message.parts if isinstance(part, Text) and part.text]
-            self.losses.carry(message.extra, path)
+            texts = [part for part in message.parts if isinstance(part, Text) and part.text]
+            cached = self._carry_cache_control(message, path)
+            if cached and texts:
+                texts[-1] = Text(texts[-1].text, cached | texts[-1].extra)
+            system += texts
         if system and not others and not self.is_same_wire:
             text = "Instructions without a message were sent as a user message."
             self.losses.change(text, "$.messages")
@@ -287,9 +292,12 @@ class AnthropicRequestEncoder(RequestEncoder):
         turn: Json = {}
         for message, path in messages:
             role = "user" if message.role == "tool" else message.role
-            extra = self.losses.carry(message.extra, path)
+            extra = message.extra if self.is_same_wire else {}
+            cached = {} if self.is_same_wire else self._carry_cache_control(message, path)
             parts = [part for part in message.parts if self._is_allowed(role, part, path)]
             blocks = [block for part in parts for block in self._encode_part(part, path)]
+            if cached and blocks:
+                blocks[-1] = cached | blocks[-1]
             if not blocks:
                 self.losses.drop("empty messages", path)
             elif turn and turn["role"] == role == "user" and not extra:
@@ -300,6 +308,11 @@ class AnthropicRequestEncoder(RequestEncoder):
                 turn = {"role": role, "content": blocks, **extra}
         if turn:
             yield _simplify_turn(turn)
+
+    def _carry_cache_control(self, message: Message, path: str) -> Json:
+        """Return the `cache_control` of a message, which belongs to the last block here."""
+        carried = self.losses.carry(message.extra, path)
+        return {key: carried[key] for key in carried if key == CACHE_CONTROL}
 
     def _is_allowed(self, role: str, part: Part, path: str) -> bool:
         if self.is_same_wire:

@@ -347,8 +347,8 @@ class GeminiRequestEncoder(RequestEncoder):
     wire = NAME
     name_rule = NameRule(r"a-zA-Z0-9_.:\-", 64, "a-zA-Z_")
 
-    def __init__(self, request: Request) -> None:
-        super().__init__(request)
+    def __init__(self, request: Request, *, has_cache_control: bool = False) -> None:
+        super().__init__(request, has_cache_control=has_cache_control)
         self._needs_signatures = not _NEEDS_NO_SIGNATURES.search(request.model)
         self._call_names: dict[str, str] = {}
         """The names of the calls by their ids."""

@@ -201,8 +201,8 @@ class OllamaRequestEncoder(RequestEncoder):
     wire = NAME
     name_rule = ANY_NAME
 
-    def __init__(self, request: Request) -> None:
-        super().__init__(request)
+    def __init__(self, request: Request, *, has_cache_control: bool = False) -> None:
+        super().__init__(request, has_cache_control=has_cache_control)
         self._call_names: dict[str, str] = {}
         """The names of the calls by their ids, in order."""
 

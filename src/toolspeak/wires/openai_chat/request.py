@@ -39,6 +39,7 @@ from ..content import (
     take_response_format,
 )
 from ..encoding import (
+    CACHE_CONTROL,
     OPENAI_NAMES,
     EncodedRequest,
     LossLog,
@@ -204,6 +205,8 @@ class ChatRequestEncoder(OpenAIRequestEncoder):
     def _encode_call(self, call: ToolCall, path: str) -> Json:
         name = self.names.to_wire(call.name, call.namespace)
         extra = dict(self.losses.carry(call.extra, path))
+        if not self.is_same_wire and extra.pop(CACHE_CONTROL, None):
+            self.losses.drop(f"`{CACHE_CONTROL}` of a call", path)
         identity = self.encode_id(call.id)
         arguments = extra.pop(ARGUMENTS_TEXT, None) or call.arguments_json
         if call.freeform and self.is_same_wire:
@@ -220,6 +223,8 @@ class ChatRequestEncoder(OpenAIRequestEncoder):
         if result.is_error:
             self.losses.drop("the error flag on results", path)
         extra = dict(self.losses.carry(result.extra, path))
+        if not self.is_same_wire and CACHE_CONTROL in extra:
+            content = _mark_cached(content, extra.pop(CACHE_CONTROL))
         name = omit_none(name=extra.pop(_RESULT_NAME, None))
         call_id = self.encode_id(result.call_id)
         return {"role": "tool", "tool_call_id": call_id, **name, "content": content, **extra}
@@ -396,6 +401,16 @@ def _decode_result(fields: Fields, history: CallHistory) -> ToolResult:
     )
 
 
+def _mark_cached(content: Any, cache_control: Any) -> Any:
+    """Return the content of a result with its last text marked: only texts can be cached here."""
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    texts = [index for index, part in enumerate(parts) if part.get("type") == "text"]
+    if not texts or not parts[texts[-1]]["text"]:
+        return content
+    parts[texts[-1]] = {CACHE_CONTROL: cache_control, **parts[texts[-1]]}
+    return parts
+
+
 def _is_media(part: Part) -> bool:
     return isinstance(part, Image) or (isinstance(part, Document) and part.data is not None)
 
@@ -444,7 +459,9 @@ def _decode_tool(item: Any, path: str) -> Iterator[Tool | Json]:
         yield item
         return
     inner = outer.take_object(kind)
+    cached = outer.take_any(CACHE_CONTROL) if inner else None
     extra = nest(_OUTSIDE_FUNCTION, outer.rest()) if inner else {}
+    extra |= {} if cached is None else {CACHE_CONTROL: cached}
     yield decode_tool(inner or outer, extra=extra, freeform=kind == "custom")
 
 
@@ -492,6 +509,8 @@ def _encode_tool(tool: Tool, name: str, losses: LossLog) -> Json:
     sent = tool if kind == "custom" else convert_freeform_tool(tool, losses, path)
     extra = dict(losses.carry(sent.extra, path))
     outer = extra.pop(_OUTSIDE_FUNCTION, {})
+    if CACHE_CONTROL in extra:
+        outer = {**outer, CACHE_CONTROL: extra.pop(CACHE_CONTROL)}
     inner: Json = {"name": name}
     if sent.description:
         inner["description"] = sent.description

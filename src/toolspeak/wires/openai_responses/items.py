@@ -217,8 +217,8 @@ class InputEncoder(OpenAIRequestEncoder):
     max_id = 64
     has_file_urls = True
 
-    def __init__(self, request: Request) -> None:
-        super().__init__(request)
+    def __init__(self, request: Request, *, has_cache_control: bool = False) -> None:
+        super().__init__(request, has_cache_control=has_cache_control)
         self._freeform_calls: set[str] = set()
         """Ids of calls whose results have another type."""
 

@@ -68,7 +68,7 @@ from .outcome import (
 )
 from .plan import (
     ModelProfile,
-    find_learned_mode,
+    explain_learned_mode,
     involves_tools,
     is_format_checked,
     plan_request,
@@ -174,7 +174,7 @@ class Pipeline:
         `reason` says why this model is asked and not the one before; "" for the first.
         """
         plan = plan_request(self.request, profile)
-        if learned := find_learned_mode(self.request, profile):
+        if learned := explain_learned_mode(self.request, profile):
             self.notes.append(Note("learned-mode", f"{NOTES['learned-mode']} {learned}."))
         recovery = self.recovery = Recovery(self.request, profile, plan, reason)
         attempt: Attempt | None = None

@@ -87,9 +87,8 @@ def depends_on_mode(request: Request) -> bool:
     return request.response_format is not None or involves_tools(request)
 
 
-def find_learned_mode(request: Request, profile: ModelProfile) -> str:
-    """Return why a mode was learned, if the request would be planned in another one without it;
-    else ""."""
+def explain_learned_mode(request: Request, profile: ModelProfile) -> str:
+    """Return the reason for a learned mode that has changed the plan of the request, or ""."""
     if profile.learned_mode is None or not involves_tools(request):
         return ""
     unlearned = structs.replace(profile, learned_mode=None)
@@ -98,8 +97,8 @@ def find_learned_mode(request: Request, profile: ModelProfile) -> str:
 
 
 def is_format_checked(request: Request, plan: Plan) -> bool:
-    """Return True if an answer's format is checked here: beside tools, no upstream is sure to
-    enforce it; without them, one with native tools is."""
+    """Return True if an answer's format is checked here. It is left to the upstream only in native
+    mode and without tools: upstreams may not enforce a format if the request also has tools."""
     has_format = request.response_format is not None
     return has_format and (bool(request.tools) or plan.mode != "native")
 

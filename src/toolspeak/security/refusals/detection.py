@@ -1,8 +1,8 @@
 """Decides whether a reply that claims to be unable to do something is a false refusal.
 
-The claim that there are no tools as such is false whatever the tools are for. Any other is if an
-offered tool does exactly that, and nothing in the reply or the question explains the claim. The
-tool is found by its name and by its topics:
+The claim that there are no tools as such is a false refusal, whatever the tools are for. Any other
+claim is one if an offered tool does exactly what the model claims to lack, and nothing in the reply
+or the question explains the claim. The tool is found by its name and by its topics:
 
     lacked {"weather", "live"}, tools get_weather, send_email   ->   get_weather
 """

@@ -143,8 +143,10 @@ def run_gateway(folder: Path, upstream: str, mode: str) -> Generator[str, None, 
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "toolspeak", "serve", "--port", str(port)]
-    log = (folder / "gateway.log").open("w")
-    with subprocess.Popen(command, cwd=folder, stdout=log, stderr=log) as process:
+    with (
+        (folder / "gateway.log").open("w") as log,
+        subprocess.Popen(command, cwd=folder, stdout=log, stderr=log) as process,
+    ):
         url = f"http://127.0.0.1:{port}"
         try:
             _wait_for(url, process)

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from toolspeak import Failure, Request
 from toolspeak.types import FailureKind
 from toolspeak.wires import WIRES, Envelope, Wire
+from toolspeak.wires.errors import classify_failure
 
 KINDS: dict[FailureKind, tuple[tuple[int, ...], str, str]] = {
     "bad_request": (
@@ -28,7 +29,7 @@ KINDS: dict[FailureKind, tuple[tuple[int, ...], str, str]] = {
     ),
     "not_found": (
         (404,),
-        "The model does not exist and there is no default model; or the stored response or the path does not exist.",
+        "The model does not exist and no default model was chosen for unknown names; or the stored response or the path does not exist.",
         "List the models with `GET /v1/models`; the message suggests similar names.",
     ),
     "too_large": (
@@ -86,8 +87,8 @@ CODES = (
     ("`scrub --check`", 1, "Secrets were found."),
     ("`run`", "any", "The exit code of the client."),
 )
-MESSAGE = "This model's maximum context length is 8192 tokens. (Shorten the conversation …)"
-SAMPLE = Failure("context_length", MESSAGE, 400)
+MESSAGE = "request (20000 tokens) exceeds the available context size (8192 tokens)"
+SAMPLE = classify_failure(400, MESSAGE)
 
 
 def page() -> str:
@@ -112,7 +113,7 @@ def _kinds() -> Iterator[str]:
         yield f"| `{kind}` | {', '.join(map(str, statuses))} | {meaning} | {advice} |"
     yield ""
     yield (
-        "The table lists the usual statuses; an error from an upstream keeps the status that the upstream gave it. "
+        "The table lists the usual statuses; an error from an upstream keeps the status that the upstream gave it, unless it is about the context window. "
         "Error messages name "
         "the upstream, and contain neither its address nor any part of a key. "
         "Every response to a valid HTTP request has an `x-request-id`, which is also in the log."

@@ -50,7 +50,11 @@ VARIABLES: dict[str, dict[str, Any]] = {
         "stream": [CALL[:20], CALL[20:]],
         "run": print,
         "body": {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]},
-        "upstream_bytes": [b'data: {"choices": [{"delta": {"content": "Hello"}}]}\n\n'],
+        "upstream_bytes": [
+            b'data: {"choices": [{"delta": {"content": "Hel',
+            b'lo"}, "finish_reason": "stop"}]}\n\n',
+        ],
+        "upstream_body": {"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]},
         "send": print,
     },
     "add-a-dialect.md": {"Dialect": Dialect},
@@ -125,6 +129,18 @@ def test_agent_example_in_the_readme_has_ten_lines() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     [block] = [match[1] for match in _BLOCK.finditer(text) if "Agent(" in match[1]]
     assert len([line for line in block.splitlines() if line.strip()]) <= 10
+
+
+def test_wire_example_in_the_readme_ends_the_stream() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    [block] = [match[1] for match in _BLOCK.finditer(text) if "StreamDecoder(" in match[1]]
+    sent: list[Any] = []
+    exec(compile(block, "README.md", "exec"), VARIABLES["README.md"] | {"send": sent.append})
+    *stream, whole = sent
+    assert b"Hello" in b"".join(stream)
+    assert b"".join(stream).rstrip().endswith(b'{"type":"message_stop"}')
+    assert whole["content"] == [{"type": "text", "text": "Hello"}]
+    assert whole["stop_reason"] == "end_turn"
 
 
 def test_toml_examples_can_be_parsed() -> None:

@@ -870,3 +870,47 @@ def test_call_of_the_users_message_or_in_base64_is_not_an_echo() -> None:
     assert extract_calls(TAGGED, context=[{"role": "tool", "content": encoded}]) == [OSLO]
     pasted = {"role": "user", "content": f"Here is the page: {TAGGED}"}
     assert extract_calls(TAGGED, context=[pasted]) == [OSLO]
+
+
+# The source text of calls.
+
+_RAW_TOOLS = [{"name": "f", "parameters": {"properties": {"a": {"type": "integer"}}}}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>',
+        '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>',
+        '~~~tool_call\n{"name": "f", "arguments": {"a": 1}}\n~~~',
+        "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>",
+        '<function_calls><invoke name="f"><parameter name="a">1</parameter></invoke>'
+        "</function_calls>",
+        '[TOOL_CALLS]f[ARGS]{"a": 1}',
+        "[f(a=1)]",
+        '{"name": "f", "arguments": {"a": 1}}',
+        '```json\n{"name": "f", "arguments": {"a": 1}}\n```',
+    ],
+)
+def test_raw_of_call_in_text_is_its_whole_block(text: str) -> None:
+    for size in (1, 3, len(text)):
+        reply = parse(split_into_chunks(text, size), tools=_RAW_TOOLS)
+        (call,) = reply.calls
+        assert (call.raw, call.dialect) == (text, reply.dialect)
+
+
+@pytest.mark.parametrize("after", ["", "\n", " Done.", "\n<tool_call>"])
+def test_raw_of_calls_in_a_list_is_the_block_between_them(after: str) -> None:
+    block = (
+        '<tool_call>[{"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}]</tool_call>'
+    )
+    for size in (1, 3, len(block)):
+        reply = parse(split_into_chunks(f"Well. {block}{after}", size), tools=_RAW_TOOLS)
+        assert "".join(call.raw for call in reply.calls) == block
+
+
+@pytest.mark.parametrize("arguments", ['{"a": 1}', '{ "a":"1" }', "{}"])
+def test_raw_of_structured_call_is_its_json(arguments: str) -> None:
+    function = {"name": "functions.f", "arguments": arguments}
+    (call,) = ts.extract({"tool_calls": [{"function": function}]}, tools=_RAW_TOOLS).calls
+    assert (call.raw, call.dialect) == (arguments, None)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from docs.generate import pages
 
 import toolspeak
 from tests.conftest import MARKERS
 from tests.support import TOOLBOX, list_calls
 from toolspeak import Dialect
+from toolspeak.agent import Agent
 from toolspeak.notes import NOTES
 from toolspeak.testing import parse
 
@@ -60,6 +64,22 @@ def test_imports_go_one_way() -> None:
 def test_public_names_exist_and_are_unique() -> None:
     assert len(toolspeak.__all__) == len(set(toolspeak.__all__))
     assert all(hasattr(toolspeak, name) for name in toolspeak.__all__)
+
+
+def test_import_of_the_library_is_light() -> None:
+    """The agent, and what sends requests, are imported when they are used."""
+    heavy = ("toolspeak.agent", "toolspeak.upstream", "toolspeak.security.scrubbing", "asyncio")
+    code = f"import sys, toolspeak; print([one for one in {heavy} if one in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_top_level_has_agent_and_scrub() -> None:
+    assert toolspeak.Agent is Agent
+    assert toolspeak.scrub("api_key=sk-1234567890abcdef").text == "api_key=sk-1*[REDACTED]"
+    assert {"Agent", "scrub"} <= {*dir(toolspeak)}
+    with pytest.raises(AttributeError, match="has no attribute 'agents'"):
+        _ = toolspeak.agents  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_note_codes_are_all_used() -> None:

@@ -9,6 +9,11 @@ for event in parser.events(stream):
     ...
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .calls.tools import as_tools
 from .dialects import (
     DIALECTS,
@@ -69,10 +74,15 @@ from .types import (
     Usage,
 )
 
+if TYPE_CHECKING:
+    from .agent import Agent
+    from .security.scrubbing import scrub
+
 __version__ = "0.1.0"
 
 __all__ = [
     "DIALECTS",
+    "Agent",
     "ArgumentsDelta",
     "CallEnd",
     "CallRejected",
@@ -125,5 +135,19 @@ __all__ = [
     "render_calls",
     "render_results",
     "render_tools",
+    "scrub",
     "use_reasoning_as_text",
 ]
+
+_IMPORTED_ON_USE = {"Agent": ".agent", "scrub": ".security.scrubbing"}
+"""Names that most programs do not need, and their modules."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _IMPORTED_ON_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_IMPORTED_ON_USE[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

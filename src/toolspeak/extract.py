@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeGuard
 
 from msgspec import structs
 
-from .calls.drafts import read_drafts
+from .calls.drafts import ID_KEYS, read_drafts
 from .calls.lenient_json import MAX_DEPTH
 from .calls.resolution import CallResolver, new_call_id
 from .calls.tools import Toolset, as_tools
@@ -175,14 +175,14 @@ def _check_calls(decoded: list[Event], resolver: CallResolver) -> Iterator[Event
             case ArgumentsDelta():
                 arguments.append(event.json)
             case CallEnd():
-                resolution = resolver.resolve_structured(event.call, "".join(arguments))
-                if resolution.rejection:
-                    yield CallRejected(resolution.rejection)
-                yield from resolution.notes
-                if call := resolution.call:
-                    yield CallStart(count, call.id, call.name, "native")
-                    yield CallEnd(count, call)
-                    count += 1
+                for one in resolver.resolve_structured(event.call, "".join(arguments)):
+                    if one.rejection:
+                        yield CallRejected(one.rejection)
+                    yield from one.notes
+                    if call := one.call:
+                        yield CallStart(count, call.id, call.name, "native")
+                        yield CallEnd(count, call)
+                        count += 1
             case _:
                 yield event
 
@@ -289,10 +289,18 @@ def _normalize_message(message: Json) -> Json:
 
 
 def _normalize_call(call: Any) -> Iterator[Any]:
-    function = call.get("function") if isinstance(call, dict) else None
-    if isinstance(function, dict) and {"name", "arguments"} <= function.keys() and "id" in call:
-        yield {**call, "id": call["id"] and str(call["id"]), "index": None}
+    """Write a call in the form of the API. A name that wraps other calls stays: it may be that of a
+    tool."""
+    function = call.get("function", call) if isinstance(call, dict) else None
+    if isinstance(function, dict) and _is_named_call(function):
+        given = {**function, **call}
+        identity = next((str(given[key]) for key in ID_KEYS if given.get(key)), None)
+        yield {**call, "id": identity, "index": None, "function": function}
         return
     for draft in read_drafts(call):
         function = {"name": draft.name, "arguments": draft.arguments}
         yield call if draft.problem else {"id": draft.id or None, "function": function}
+
+
+def _is_named_call(function: Json) -> bool:
+    return isinstance(function.get("name"), str) and "arguments" in function

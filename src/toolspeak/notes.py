@@ -39,8 +39,11 @@ NOTES: dict[str, str] = {
     "skipped-tool": "A tool that only another API can run was not offered.",
     "renamed-tool": "The API does not allow a tool's name; the tool was sent under another.",
     "tools-rebuilt": "The request declares no tools; they were rebuilt from its earlier calls.",
+    "model-substituted": "The requested model is unknown; the default model was asked instead.",
     "late-arguments": "Arguments for a call that had ended, or had never started, were ignored.",
     "no-model-call": "The user's message contains the whole call; the model was not called.",
+    "field-rejected": "The upstream rejected a field by name; it was dropped or renamed, and the "
+    "request was sent again.",
     "learned-mode": "The mode was learned from an earlier request or probe.",
     "tools-rejected": "The upstream rejected native tools; the tools were put into the prompt.",
     "fallback": "An upstream failed, and the next one was asked.",
@@ -48,6 +51,7 @@ NOTES: dict[str, str] = {
     "wrong-format": "The answer is not in the requested format.",
     "retried": "A reply was not usable, and the model was asked again; `where` is the outcome.",
     "prompt-truncated": "The upstream cut the prompt: it counted fewer tokens than the prompt has.",
+    "forbidden-call": "A tool was called although calls were forbidden; the call was dropped.",
     "dropped-text": "Text of an earlier reply had been sent, so the text of the retry was dropped.",
     "reasoning-as-text": "The reply is only reasoning, which is also given as its text.",
     # Repairs: none changes the inside of a string.
@@ -59,6 +63,7 @@ NOTES: dict[str, str] = {
     "repaired-double-encoding": "The arguments were encoded as JSON more than once.",
     "repaired-escaped-newline": "Line breaks between tags were written as `\\n`.",
     "repaired-extra-closer": "There was one closing bracket or tag too many.",
+    "repaired-inner-closers": "A value contained the tags that close a value.",
     "repaired-inner-quotes": "A string contained unescaped quotes.",
     "repaired-invalid-escape": "A string contained a backslash escape that JSON does not have.",
     "repaired-markdown-escape": "Underscores were escaped as in Markdown: `\\_`.",

@@ -29,6 +29,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     """The call carries text (`{"input": …}`) instead of an object."""
     strict: bool | None = None
     """Ask the provider to enforce the schema, if it can."""
+    aliases: tuple[str, ...] = ()
+    """Other names by which a model may call the tool, unless another tool has them."""
     extra: dict[str, Any] = {}
 
 
@@ -41,7 +43,10 @@ class ToolCall(Struct, frozen=True, kw_only=True, tag="call"):
     namespace: str | None = None
     freeform: bool = False
     raw: str = ""
-    """The text that the call was read from; "" for a structured call."""
+    """The text that the call was read from, with its markers; the JSON text of the arguments, if
+    the call was structured."""
+    dialect: str | None = None
+    """The dialect of a call in text; None for a structured call."""
     extra: dict[str, Any] = {}
 
     @property
@@ -248,6 +253,10 @@ class Failure(Struct, frozen=True, tag="failure"):
     param: str | None = None
     """The path of the field of the request that is wrong."""
     details: dict[str, Any] | None = None
+    prompt_tokens: int | None = None
+    """The size of a request that exceeds the context window, if the upstream tells it."""
+    token_limit: int | None = None
+    """The size of that context window."""
 
 
 StopReason = Literal[
@@ -312,6 +321,8 @@ class Plan(Struct, frozen=True):
     """Replies start inside reasoning. This is decided before the reply: what was sent cannot be
     taken back if a closing tag arrives later."""
     reasons: tuple[str, ...] = ()
+    other_dialects: tuple[str, ...] = ()
+    """Dialects that the model may write although it is not asked to."""
 
 
 class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
@@ -321,6 +332,7 @@ class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
     replace: dict[str, dict[str, str]] = {}
     drop: tuple[str, ...] = ()
     drop_in_messages: tuple[str, ...] = ()
+    drop_in_tools: tuple[str, ...] = ()
     call_id_length: int | None = None
     """The number of letters and digits that the id of a call must have."""
     roles: Literal["any", "system-first", "alternating"] = "system-first"
@@ -330,3 +342,6 @@ class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
     """The provider caches prompts up to the parts that have `cache_control`."""
     after_results: str = ""
     """The assistant's text to insert between tool results and the user's next message."""
+    think_tags: bool = False
+    """The reasoning of earlier replies goes into their content, between `<think>` and
+    `</think>`."""

@@ -22,7 +22,8 @@ from tests.agent.scripted import (
 from toolspeak import Event, Reply, Request, Text, TextDelta, ToolResult
 from toolspeak._util import escape_for_terminal
 from toolspeak.agent import ApprovalRequest
-from toolspeak.agent.chat_terminal import Display, shorten_output
+from toolspeak.agent.chat_terminal import Display, Keyboard, shorten_output
+from toolspeak.cli import main
 from toolspeak.events import Finish, Started, unfold
 from toolspeak.security.message_origin import last_user_text
 from toolspeak.testing import ScriptedServer
@@ -126,7 +127,7 @@ def test_chat_asks_for_approval(server: ScriptedServer, folder: Path) -> None:
     terminal.ready()
     for answer, seen in [
         ("n", "the user denied it"),
-        ("what?", "the user denied it"),
+        ("what?", "'what?' is neither yes nor no: it counts as no."),
         ("y", "The tide is at noon."),
         ("a", "read_file is allowed for the rest of this session."),
     ]:
@@ -238,7 +239,7 @@ def test_slash_commands(server: ScriptedServer, folder: Path) -> None:
         ("/mode sometimes", "There is no mode 'sometimes': choose one of full, read_only, ask"),
         ("/tols", "did you mean /tools?"),
         ("/model nosuch", "the model 'nosuch' is not available"),
-        ("/model http://[::1", "ValueError"),
+        ("/model http://[::1", "Expected a URL such as http://127.0.0.1:8080/v1"),
         ("/save ~nosuchuser/x", "RuntimeError"),
         ("Hello there", "You said there"),
         ("/save talk.jsonl", "Saved to talk.jsonl"),
@@ -290,6 +291,80 @@ def test_unreachable_model_is_reported(folder: Path) -> None:
     )
     assert done.returncode == 0
     assert "The model failed: the upstream server cannot be reached" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        ("box/modle-a", "'box/modle-a' is not available; available models include box/model-a"),
+        ("model-b", "'model-b' is not available; available models include"),
+        ("embeded", "or name `embedded`, the model that comes with Toolspeak"),
+        ("openai/gpt-4", "openai needs a key: set OPENAI_API_KEY"),
+        ("http://[::1", "Expected a URL such as http://127.0.0.1:8080/v1, got 'http://[::1'"),
+        ("http://127.0.0.1:port/v1#m", "Expected a URL such as"),
+        ("http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1 does not respond, or lists no models"),
+    ],
+)
+def test_model_that_does_not_exist_is_an_error_before_the_prompt(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, model: str, problem: str
+) -> None:
+    async def fail_to_read(_: Keyboard) -> None:
+        raise AssertionError("the prompt appeared")
+
+    monkeypatch.setattr(Keyboard, "read_line", fail_to_read)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.chdir(folder)
+    upstream = '[upstreams.u]\nprovider = "custom"\nbase_url = "http://127.0.0.1:9/v1"\n'
+    model_row = '[models."box/model-a"]\nupstream = "u"\n'
+    (folder / "toolspeak.toml").write_text(f'{upstream}wire = "openai_chat"\n{model_row}')
+    assert main(["chat", model]) == 2
+    captured = capsys.readouterr()
+    assert problem in captured.err
+    assert "approval" not in captured.out
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("one two three", ["one two", "three"]),
+        ("exactly ten", ["exactly", "ten"]),
+        ("ten  cells", ["ten  cells"]),
+        ("ten  cells x", ["ten  cells", "x"]),
+        ("a\n\n  indented code", ["a", "", "  indented", "code"]),
+        ("- an item\n- a second", ["- an item", "- a second"]),
+        ("see https://example.org/long ok", ["see", "https://example.org/long", "ok"]),
+        ("a\tb\tc\td", ["a    b", "c    d"]),
+        ("日本語の文章です", ["日本語の文", "章です"]),
+        ("größer e\u0301e\u0301 x", ["größer e\u0301e\u0301", "x"]),
+        ("tail   \nnext", ["tail", "next"]),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_streamed_text_is_wrapped_between_words(text: str, lines: list[str], size: int) -> None:
+    console = Console(width=10, file=io.StringIO(), force_terminal=True, color_system=None)
+    display = Display(console)
+    for start in range(0, len(text), size):
+        display.show_event(TextDelta(text[start : start + size]))
+    display.end_line()
+    written = console.file.getvalue()  # type: ignore[attr-defined]
+    assert written == "\n".join(lines) + "\n"
+
+
+def test_words_are_written_as_they_end_and_files_are_not_wrapped() -> None:
+    shown: list[str] = []
+    for is_terminal in (True, False):
+        console = Console(
+            width=10, file=io.StringIO(), force_terminal=is_terminal, color_system=None
+        )
+        display = Display(console)
+        for text in ("All good ", "thi", "ngs come"):
+            display.show_event(TextDelta(text))
+            shown.append(console.file.getvalue())  # type: ignore[attr-defined]
+    assert shown == [
+        *("All good", "All good", "All good\nthings"),
+        *("All good ", "All good thi", "All good things come"),
+    ]
 
 
 def test_terminal_escapes_are_escaped() -> None:

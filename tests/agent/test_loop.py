@@ -19,6 +19,7 @@ from tests.agent.scripted import (
     make_tool,
     summarize_events,
 )
+from tests.gateway.running_gateway import make_config
 from toolspeak import (
     Message,
     Reasoning,
@@ -37,6 +38,9 @@ from toolspeak.agent import (
     tool,
 )
 from toolspeak.agent.agent import LAST_TURN_INSTRUCTIONS
+from toolspeak.events import unfold
+from toolspeak.testing import ScriptedServer
+from toolspeak.wires import WIRES
 
 
 @tool(writes=False)
@@ -185,7 +189,7 @@ def test_turn_limit_gives_one_last_turn_without_tools() -> None:
     ).run_sync("Go.")
     assert (run.stop, run.text, run.turns) == ("limit", "That is all I know.", 4)
     last = script.requests[-1]
-    assert last.tool_choice.mode == "none"
+    assert (last.tool_choice.mode, last.tools) == ("none", None)
     assert last.messages[0].parts == (Text(f"Count.\n\n{LAST_TURN_INSTRUCTIONS}"),)
     assert "turn limit" in run.stop_message
 
@@ -196,7 +200,44 @@ def test_calls_in_the_last_turn_are_not_run() -> None:
     model = FunctionModel(script, retries=0)
     run = make_agent(model, make_tool("count", counted), max_iterations=1).run_sync("Go.")
     assert (run.stop, len(counted.calls)) == ("limit", 1)
-    assert run.text.startswith("Well.")
+    assert run.text == "Well."
+
+
+COUNT_CALL = make_call("count", "b", up="to 3")
+COUNT_BLOCK = '<tool_call>{"name": "count", "arguments": {"up": "to 3"}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        ([COUNT_CALL], ""),
+        ([Text("Well."), COUNT_CALL], "Well."),
+        ([COUNT_CALL, COUNT_CALL], ""),
+        (f"Well. {COUNT_BLOCK}", "Well."),
+        (f"{COUNT_BLOCK}\n{COUNT_BLOCK}", ""),
+        ("count(1) is how I count.", "count(1) is how I count."),
+    ],
+)
+@pytest.mark.parametrize("mode", ["native", "prompt"])
+def test_calls_in_the_last_turn_are_not_the_answer(reply: Any, text: str, mode: Any) -> None:
+    tool = make_tool("count", RecordingTool(), "up")
+    script = Script([make_call("count", "a", up="to 2")], reply)
+    run = make_agent(FunctionModel(script, tools=mode), tool, max_iterations=1).run_sync("Go.")
+    assert (run.stop, run.text) == ("limit", text)
+    has_dropped = any(note.code == "forbidden-call" for note in run.notes)
+    assert has_dropped == (text != reply)
+    assert ("gave no answer" in run.stop_message) == (not text)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_calls_in_the_last_turn_of_an_upstream_are_not_the_answer(wire: str) -> None:
+    tool = make_tool("count", RecordingTool(), "up")
+    turns = [[make_call("count", "a", up="to 2")], [Text("Well."), COUNT_CALL]]
+    replies = [[*unfold(Reply(parts=tuple(parts), stop_reason="calls"))] for parts in turns]
+    with ScriptedServer(*replies) as server:
+        config = make_config(server.url, wire, tools="native")
+        run = make_agent("m", tool, max_iterations=1, config=config).run_sync("Go.")
+    assert (run.stop, run.text) == ("limit", "Well.")
 
 
 def test_invalid_call_beside_valid_one_is_reported() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from toolspeak.calls.drafts import CallDraft, decode_arguments, read_drafts
 from toolspeak.calls.resolution import new_call_id
+from toolspeak.calls.tools import Toolset
 from toolspeak.testing import parse, split_into_chunks
 from toolspeak.types import Tool
 
@@ -58,9 +59,9 @@ def test_read_drafts_invalid_value_has_problem(value: Any) -> None:
 
 
 def test_read_drafts_single_key_is_name_only_if_declared() -> None:
-    (draft,) = read_drafts({"f": {"a": 1}}, ["g"])
+    (draft,) = read_drafts({"f": {"a": 1}}, Toolset([Tool(name="g")]))
     assert draft.problem
-    (draft,) = read_drafts({"f": {"a": 1}}, ["f"])
+    (draft,) = read_drafts({"f": {"a": 1}}, Toolset([Tool(name="f")]))
     assert draft == CallDraft("f", {"a": 1})
     (draft,) = read_drafts({"f": {"a": 1}}, name_is_key=True)
     assert draft == CallDraft("f", {"a": 1})
@@ -85,13 +86,13 @@ SHELL = Tool(
     ],
 )
 def test_extract_arguments_beside_object_are_added(value: Any, arguments: Any) -> None:
-    (draft,) = read_drafts(value, {"shell": SHELL})
+    (draft,) = read_drafts(value, Toolset([SHELL]))
     assert draft == CallDraft("shell", arguments, repairs=("arguments-beside-name",))
 
 
 def test_extract_keys_beside_object_count_only_if_declared() -> None:
     for beside in ({"cmd": "ls"}, {"type": "function"}, {"id": "c1", "index": 0}):
-        (draft,) = read_drafts({"name": "shell", "arguments": {}, **beside}, {"shell": SHELL})
+        (draft,) = read_drafts({"name": "shell", "arguments": {}, **beside}, Toolset([SHELL]))
         assert (draft.arguments, draft.repairs) == (None, ())
 
 

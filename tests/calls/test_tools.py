@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bench.injection import TRUSTS
 
-from toolspeak import Tool, as_tools, extract
+from toolspeak import Tool, UsageError, as_tools, augment_system_prompt, extract
 from toolspeak.calls.drafts import CallDraft
 from toolspeak.calls.resolution import CallResolver
 from toolspeak.calls.tools import Toolset
@@ -60,6 +60,54 @@ def test_as_tools_boolean_schema_allows_any_or_no_arguments() -> None:
         assert [one.code for one in reply.rejected] == ["invalid-arguments"] * (not allowed)
 
 
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+class _Model:
+    """What a pydantic model looks like to a reader of schemas."""
+
+    @classmethod
+    def model_json_schema(cls) -> dict[str, Any]:
+        return CITY
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("parameters", "input_schema", "inputSchema", "parametersJsonSchema"),
+        *("parameters_json_schema", "parameters_schema", "schema", "json_schema", "args_schema"),
+    ],
+)
+@pytest.mark.parametrize("schema", [CITY, _Model], ids=["dict", "model"])
+def test_as_tools_any_schema_key_is_read(key: str, schema: Any) -> None:
+    for declared in ({"name": "f", key: schema}, {"function": {"name": "f", key: schema}}):
+        assert as_tools([declared]) == (Tool(name="f", parameters=CITY),)
+    assert '"city"' in augment_system_prompt("", [{"name": "f", key: schema}])
+
+
+@pytest.mark.parametrize(
+    "schema", [CITY, {"type": "OBJECT"}, {"properties": {}}, {"$ref": "#/$defs/x", "$defs": {}}]
+)
+@pytest.mark.parametrize("key", ["shape", "params", "arguments"])
+def test_as_tools_schema_under_unknown_key_is_refused(key: str, schema: Any) -> None:
+    with pytest.raises(UsageError, match=rf"`{key}` holds a JSON Schema.* at `\$\[0\].{key}`"):
+        augment_system_prompt("", [{"name": "f", key: schema}])
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"name": "f"},
+        {"name": "f", "parameters": None},
+        {"name": "f", "annotations": {"title": "F", "readOnlyHint": True}},
+        {"name": "f", "outputSchema": CITY},
+        {"name": "f", "response": CITY, "responseJsonSchema": CITY, "returns": CITY},
+    ],
+)
+def test_as_tools_without_schema_allows_any_arguments(declared: Any) -> None:
+    assert as_tools([declared]) == (Tool(name="f"),)
+
+
 # Names.
 
 DECLARED = ("github.create_issue", "files.delete", "files.soft_delete", "get_weather", "a.b.c")
@@ -84,6 +132,8 @@ def build_toolset(*names: str) -> Toolset:
         ("get_weather.get_weather", "get_weather"),
         ("functions.get_weather.get_weather", "get_weather"),
         ("b.c", "a.b.c"),
+        ("delete", "files.delete"),
+        ("Create-Issue", "github.create_issue"),
         ("tools.B.c", "a.b.c"),
     ],
 )
@@ -105,7 +155,7 @@ def test_resolve_name_changed_name_gives_declared_name(given: str, meant: str) -
         "x.b.c",
         "get_weather.create_issue",
         "delete.delete",
-        "delete",
+        "c",
     ],
 )
 def test_resolve_name_of_other_namespace_gives_none(given: str) -> None:
@@ -113,7 +163,9 @@ def test_resolve_name_of_other_namespace_gives_none(given: str) -> None:
 
 
 def test_resolve_name_ambiguous_name_gives_none() -> None:
-    assert build_toolset("files.delete", "mails.delete").resolve_name("functions.delete") is None
+    toolset = build_toolset("files.delete", "mails.delete")
+    assert toolset.resolve_name("functions.delete") is None
+    assert toolset.resolve_name("delete") is None
 
 
 @pytest.mark.parametrize("trust", TRUSTS)
@@ -141,3 +193,10 @@ def test_similar_names_are_searched_for_a_limited_number_of_names_per_reply() ->
     assert "include read_delta" in describe(resolver, "read_deltas")
     assert "include read_alpha, read_beta, read_gamma" in describe(resolver, "read_delt")
     assert "include read_delta" in describe(CallResolver(toolset), "read_delt")
+
+
+@pytest.mark.parametrize("part", [" ", ":1", "<|", "functions.", "tool_call<", "a.", "\\_", ":"])
+def test_resolve_name_of_long_name_takes_linear_time(part: str) -> None:
+    tools = build_toolset(*DECLARED)
+    assert tools.resolve_name(f"a{part * 300_000}b") is None
+    assert tools.resolve_name(part * 300_000) is None

@@ -99,7 +99,7 @@ def test_render_writes_results_and_tools(capsys: Any, monkeypatch: Any) -> None:
     _, out, _ = run(
         capsys, monkeypatch, "render", "--dialect", "hermes", "--what", "results", stdin=result
     )
-    assert out == "<tool_response>\nok\n</tool_response>\n"
+    assert out.startswith("Result of f (c1):\n\n<tool_response>\nok\n</tool_response>\n\n")
     tools = json.dumps([{"name": "f", "input_schema": {"type": "object"}}])
     _, out, _ = run(
         capsys, monkeypatch, "render", "--dialect", "xml", "--what", "tools", stdin=tools

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -19,10 +20,17 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 import yaml
+from msgspec import structs
 
 from tests.gateway.running_gateway import run_gateway
 from toolspeak.cli import main
-from toolspeak.cli.clients import CLIENTS, GatewayAddress, build_launch, build_snippets
+from toolspeak.cli.clients import (
+    CLIENTS,
+    GatewayAddress,
+    build_launch,
+    build_snippets,
+    list_overrides,
+)
 from toolspeak.cli.run import RUNNABLE
 from toolspeak.config.settings import Config, ModelSettings, ServerSettings, UpstreamSettings
 
@@ -188,7 +196,140 @@ def test_run_changes_no_file_of_the_user(
     home = Path(environment["HOME"])
     files = [path.relative_to(home) for path in home.rglob("*") if path.is_file()]
     created = {str(path) for path in files if path.parts[0] != "bin"}
-    assert created == {".local/state/toolspeak/gemini/.gemini/settings.json"}
+    state = ".local/state/toolspeak"
+    digest = hashlib.sha256(f"{url} large:30b".encode()).hexdigest()[:12]
+    assert created == {
+        f"{state}/gemini/.gemini/settings.json",
+        f"{state}/qwen/{digest}/settings.json",
+        f"{state}/aider/{digest}/metadata.json",
+    }
+    # They may contain the gateway's key.
+    assert {(home / path).stat().st_mode & 0o777 for path in created} == {0o600}
+
+
+CONTEXTS = {
+    "claude": '"CLAUDE_CODE_MAX_CONTEXT_TOKENS": "200000"',
+    "codex": "--config=model_context_window=200000",
+    "gemini": '"compressionThreshold": 0.133514',
+    "opencode": '"limit": {"context": 200000, "output": 50000}',
+    "qwen": '"contextWindowSize": 200000',
+    "aider": '"max_input_tokens": 200000',
+}
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_client_is_told_the_context_of_the_model_if_it_is_known(name: str) -> None:
+    for context in (200_000, None):
+        gateway = GatewayAddress("http://127.0.0.1:7878", 'a "b"', "secret", context)
+        launched = build_launch(CLIENTS[name], gateway)
+        texts = [json.dumps(launched.env), *launched.env.values(), *launched.argv]
+        files = [*launched.files.values(), *launched.settings.values()]
+        assert any(CONTEXTS[name] in text for text in texts + files) is bool(context)
+        assert "$" not in "".join(texts + files)
+        # Lines that are left out leave valid JSON.
+        for text in (*files, *filter(re.compile(r"\s*\{").match, launched.env.values())):
+            assert json.loads(text)
+
+
+TELEMETRY = {
+    "claude": ['"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"'],
+    "codex": ["--config=analytics.enabled=false", 'otel.metrics_exporter="none"'],
+    "gemini": ['"usageStatisticsEnabled": false', '"GEMINI_TELEMETRY_ENABLED": "false"'],
+    "opencode": ['"share": "disabled"', '"OPENCODE_DISABLE_MODELS_FETCH": "1"'],
+    "qwen": ['"usageStatisticsEnabled": false', '"QWEN_TELEMETRY_ENABLED": "false"'],
+    "aider": ["--no-analytics", "--no-check-update"],
+}
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_telemetry_of_the_client_is_switched_off(name: str) -> None:
+    launched = build_launch(CLIENTS[name], GATEWAY)
+    files = [*launched.files.values(), *launched.settings.values()]
+    text = "\n".join([json.dumps(launched.env), *launched.env.values(), *launched.argv, *files])
+    for setting in TELEMETRY[name]:
+        assert setting in text
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "expected"),
+    [
+        ("claude", "CLAUDE_CODE_USE_BEDROCK", None),
+        ("claude", "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST", "1"),
+        ("aider", "OPENAI_API_BASE", "URL/v1"),
+        ("aider", "AIDER_OPENAI_API_KEY", "k1"),
+        ("aider", "AIDER_WEAK_MODEL", "openai/large:30b"),
+        ("gemini", "GOOGLE_GENAI_USE_VERTEXAI", None),
+        ("qwen", "OPENAI_BASE_URL", "URL/v1"),
+    ],
+)
+def test_variable_of_the_user_that_selects_another_server_is_overridden(
+    name: str, variable: str, expected: str | None, run_client: RunClient, url: str
+) -> None:
+    finished = run_client(name, "--url", url, "--key", "k1", **{variable: "http://127.0.0.1:9"})
+    env = json.loads(finished.stdout)["env"]
+    assert env.get(variable) == (expected and expected.replace("URL", url))
+
+
+def test_arguments_override_files_of_aider(run_client: RunClient, url: str) -> None:
+    argv = json.loads(run_client("aider", "--url", url).stdout)["argv"]
+    for option, value in (
+        ("--openai-api-base", f"{url}/v1"),
+        ("--set-env", f"OPENAI_BASE_URL={url}/v1"),
+    ):
+        assert argv[argv.index(option) + 1] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "text", "is_warned"),
+    [
+        ("qwen", "~/.qwen/settings.json", '{"modelProviders": [{"id": "large:30b"}]}', True),
+        ("qwen", "~/.qwen/settings.json", '{"modelProviders": [{"id": "other"}]}', False),
+        ("qwen", ".qwen/settings.json", '{"model": {"name": "large:30b"}}', False),
+        ("aider", ".env", "AIDER_OPENAI_API_KEY=x", True),
+        ("aider", ".env", "OPENAI_API_KEY=x", False),
+        ("claude", "~/.claude/settings.json", '{"env": {"ANTHROPIC_BASE_URL": "x"}}', False),
+    ],
+)
+def test_file_that_overrides_the_gateway_is_warned_about(
+    name: str,
+    path: str,
+    text: str,
+    is_warned: bool,
+    environment: dict[str, str],
+    run_client: RunClient,
+    url: str,
+) -> None:
+    file = Path(environment["HOME"]) / path.removeprefix("~/")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    finished = run_client(name, "--url", url)
+    assert finished.returncode == 7
+    assert (f"{path} overrides these settings" in finished.stderr) is is_warned, finished.stderr
+
+
+def test_administrators_file_overrides_the_gateway(tmp_path: Path) -> None:
+    file = tmp_path / "managed.json"
+    client = structs.replace(CLIENTS["claude"], overrides={str(file): ()})
+    assert [*list_overrides(client, "m")] == []
+    file.write_text("{}")
+    assert [*list_overrides(client, "m")] == [str(file)]
+
+
+@pytest.mark.parametrize(
+    "found", ['{"theme": "dark", "security": {"auth": {"selectedType": "oauth"}}}', "// {", "[]"]
+)
+def test_settings_that_the_client_has_changed_are_kept_except_ours(
+    environment: dict[str, str], run_client: RunClient, url: str, found: str
+) -> None:
+    home = Path(environment["HOME"])
+    settings = home / ".local/state/toolspeak/gemini/.gemini/settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(found)
+    run_client("gemini", "--url", url)
+    written = json.loads(settings.read_text())
+    assert written["security"]["auth"]["selectedType"] == "gemini-api-key"
+    assert written.get("theme") == ("dark" if "dark" in found else None)
+    assert [*settings.parent.iterdir()] == [settings]
 
 
 def test_print_writes_no_file(environment: dict[str, str], run_client: RunClient, url: str) -> None:
@@ -288,7 +429,8 @@ def test_missing_home_is_an_error_only_for_clients_with_files(
     monkeypatch.setattr(Path, "home", no_home)
     words = ["--url", "http://127.0.0.1:9", "--model", "m", "--print"]
     assert main(["run", "claude", *words]) == 0
-    assert main(["run", "gemini", *words]) == 2
+    for name in ("gemini", "qwen", "aider"):
+        assert main(["run", name, *words]) == 2
 
 
 def test_run_skips_gateways_that_were_killed(
@@ -346,21 +488,22 @@ def test_unknown_client_is_an_error(run_client: RunClient) -> None:
 
 
 def test_codex_options_equal_its_file() -> None:
-    """Only the key differs: it is in an environment variable."""
+    """Only the key differs, which is in an environment variable, and what `run` adds."""
     client = CLIENTS["codex"]
     assert client.file
     [file] = build_snippets(client, GATEWAY)
     written = tomllib.loads(file.text)
     headers = written["model_providers"]["toolspeak"].pop("http_headers")
     assert headers == {"Authorization": "Bearer secret"}
-    assert read_codex_settings(build_launch(client, GATEWAY).argv[1:]) == written
+    settings = read_codex_settings(build_launch(client, GATEWAY).argv[1:])
+    assert {key: settings[key] for key in written} == written
 
 
 def read_codex_settings(args: Sequence[str]) -> dict[str, Any]:
     """Return the settings that Codex's options make, without the variable of the key."""
     output: dict[str, Any] = {}
-    for option, setting in zip(args[::2], args[1::2], strict=True):
-        assert option == "-c"
+    assert {*args[:-1:2]} >= {"-c"}
+    for setting in (arg.removeprefix("--config=") for arg in args if arg != "-c"):
         *path, last = setting.partition("=")[0].split(".")
         at = output
         for key in path:
@@ -386,19 +529,22 @@ UNUSUAL_NAMES = [
 @pytest.mark.parametrize("name", UNUSUAL_NAMES)
 def test_model_name_is_escaped_in_every_format(name: str) -> None:
     gateway = GatewayAddress("http://127.0.0.1:7878", name, 'k"1')
-    output = json.loads(build_launch(CLIENTS["claude"], gateway).argv[2])
-    assert {*output} == {"env"}
-    assert output["env"].pop("ANTHROPIC_BASE_URL") == gateway.url
-    assert len(output["env"]) == 4
-    assert {*output["env"].values()} == {name}
+    env = build_launch(CLIENTS["claude"], gateway).env
+    models = [env[key] for key in env if key.endswith("_MODEL")]
+    assert (len(models), {*models}) == (4, {name})
     provider = {"name": "toolspeak", "base_url": f"{gateway.url}/v1", "wire_api": "responses"}
-    assert read_codex_settings(build_launch(CLIENTS["codex"], gateway).argv[1:]) == {
+    settings = read_codex_settings(build_launch(CLIENTS["codex"], gateway).argv[1:])
+    assert {key: settings[key] for key in ("model", "model_provider", "model_providers")} == {
         "model": name,
         "model_provider": "toolspeak",
         "model_providers": {"toolspeak": provider},
     }
     content = json.loads(build_launch(CLIENTS["opencode"], gateway).env["OPENCODE_CONFIG_CONTENT"])
     assert [*content["provider"]["toolspeak"]["models"]] == [name]
+    assert content["agent"]["build"]["model"] == f"toolspeak/{name}"
+    aider = build_launch(CLIENTS["aider"], gateway)
+    assert [[*json.loads(text)] for text in aider.files.values()] == [[f"openai/{name}"]]
+    assert aider.env["AIDER_WEAK_MODEL"] == f"openai/{name}"
     [file] = build_snippets(CLIENTS["codex"], gateway)
     assert tomllib.loads(file.text)["model"] == name
     lines = [one.text for one in build_snippets(CLIENTS["llm"], gateway) if one.language == "yaml"]

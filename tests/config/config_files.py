@@ -72,6 +72,7 @@ trust = "strict"
 retries = 1
 max_repeats = 4
 polling_tools = ["wait_*"]
+tool_aliases = {bash = "shell"}
 select_tools_above = 4000
 weak = true
 compact_tools = true
@@ -110,6 +111,7 @@ def load_invalid(
 
 
 def load_everything() -> Config:
+    Path("model.gguf").write_bytes(b"GGUF")
     result = load_text(EVERYTHING)
     assert result.warnings == ()
     return result.config

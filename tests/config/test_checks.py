@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.config.config_files import BOX, QWEN, load_invalid, load_text
 from toolspeak.config.document import ConfigError
-from toolspeak.config.loading import load_config
+from toolspeak.config.loading import load_config, read_config
 from toolspeak.config.settings import Config
 
 
@@ -214,6 +215,52 @@ def test_environment_with_problem_names_the_variable(
     with pytest.raises(ConfigError) as caught:
         load_config(None, environ)
     assert all(fragment in str(caught.value) for fragment in fragments)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"--port": 99999}, "--port: Expected `int` <= 65535"),
+        ({"--port": -1}, "--port: Expected `int` >= 0"),
+        ({"--workers": 0}, "--workers: Expected `int` >= 1"),
+        ({"--gguf": "${A}.gguf"}, "--gguf: cannot read ${A}.gguf (No such file or directory)"),
+    ],
+    ids=str,
+)
+def test_option_with_problem_is_named_instead_of_its_variable(
+    options: dict[str, Any], problem: str
+) -> None:
+    environ = {"TOOLSPEAK_PORT": "7000", "TOOLSPEAK_WORKERS": "2"}
+    with pytest.raises(ConfigError) as caught:
+        read_config(None, environ, options)
+    assert str(caught.value).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("no.gguf", None, "cannot read no.gguf (No such file or directory); give the path"),
+        (
+            "zip.gguf",
+            b"PK\x03\x04",
+            "zip.gguf is not a GGUF file; give one that llama.cpp can load",
+        ),
+        ("empty.gguf", b"", "empty.gguf is not a GGUF file"),
+        (".", None, ". is not a GGUF file"),
+        ("\\u0000", None, "cannot read"),
+    ],
+    ids=str,
+)
+def test_model_file_that_cannot_be_loaded_is_a_problem_if_it_is_used(
+    name: str, content: bytes | None, problem: str
+) -> None:
+    if content is not None:
+        Path(name).write_bytes(content)
+    for text in (f'gguf = "{name}"', f'embedded = true\ngguf = "{name}"'):
+        [line] = load_invalid(text).problems
+        assert line.startswith(f"a.toml: {problem}")
+        assert line.endswith("at `$.gguf`")
+    assert load_text(f'embedded = false\ngguf = "{name}"').config.gguf
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_provider_key_for_another_server_is_not_used() -> None:
 )
 def test_variables_in_strings_are_expanded(text: str, expected: str) -> None:
     environ = {"A": "one", "B": "two", "EMPTY": "", "SIGNS": "${A} $${A}"}
-    assert load_text(f"gguf = '{text}'", environ).config.gguf == expected
+    assert load_text(f"embedded = false\ngguf = '{text}'", environ).config.gguf == expected
 
 
 def test_environment_variables_override_the_file() -> None:
@@ -120,7 +120,9 @@ def test_environment_variables_override_the_file() -> None:
         "TOOLSPEAK_OTLP_ENDPOINT": "http://127.0.0.1:4318",
     }
     assert set(environ) == set(VARIABLES)
-    config = load_text("[server]\nport = 1\nadmin_key = '${UNSET}'\n" + QWEN, environ).config
+    config = load_text(
+        "embedded = false\n[server]\nport = 1\nadmin_key = '${UNSET}'\n" + QWEN, environ
+    ).config
     assert config.server == ServerSettings(
         host="0.0.0.0",
         port=9000,

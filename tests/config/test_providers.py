@@ -14,12 +14,14 @@ from toolspeak import (
     format_tools,
     parse_tool_calls,
 )
+from toolspeak.config.providers import PROVIDERS, find_provider
+from toolspeak.engine.attempt import apply_quirks
 
 TOOLS = [{"name": "add", "description": "Adds.", "parameters": {"type": "object"}}]
-PROVIDERS = ("openai", "openrouter", "anthropic", "ollama", "gemini")
+FORMATS = ("openai", "openrouter", "anthropic", "ollama", "gemini")
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("provider", FORMATS)
 def test_format_tools_can_be_decoded_again(provider: str) -> None:
     assert as_tools(format_tools(provider, TOOLS)) == as_tools(TOOLS)
 
@@ -88,3 +90,36 @@ def test_parse_tool_calls_ignores_calls_in_text() -> None:
 def test_format_tools_for_unknown_provider_lists_the_known_ones() -> None:
     with pytest.raises(UsageError, match="openrouter"):
         format_tools("nobody", TOOLS)
+
+
+ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "zai": ("https://api.z.ai/api/paas/v4", ("ZAI_API_KEY", "Z_AI_API_KEY")),
+    "zhipu": ("https://open.bigmodel.cn/api/paas/v4", ("ZHIPU_API_KEY", "GLM_API_KEY")),
+    "together": ("https://api.together.ai/v1", ("TOGETHER_API_KEY",)),
+    "novita": ("https://api.novita.ai/openai/v1", ("NOVITA_API_KEY",)),
+}
+
+
+@pytest.mark.parametrize("provider", ROWS)
+def test_key_of_a_provider_is_sent_to_its_own_host(provider: str) -> None:
+    row = find_provider(provider)
+    assert (row.base_url, row.key_variables) == ROWS[provider]
+
+
+def test_no_variable_holds_the_key_of_two_providers() -> None:
+    variables = [name for row in PROVIDERS.values() for name in row.key_variables]
+    assert len(variables) == len(set(variables))
+
+
+@pytest.mark.parametrize("provider", ["cohere", "mistral"])
+def test_stream_options_are_not_sent_to_providers_that_reject_them(provider: str) -> None:
+    body: dict[str, Any] = {"stream_options": {}, "stream": True}
+    sent, _ = apply_quirks(body, find_provider(provider).quirks)
+    assert sent == {"stream": True}
+
+
+def test_minimax_gets_the_reasoning_of_earlier_replies_in_their_content() -> None:
+    turn = {"role": "assistant", "content": "Hi.", "reasoning_content": "A greeting."}
+    sent, _ = apply_quirks({"messages": [turn]}, find_provider("minimax").quirks)
+    content = "<think>\nA greeting.\n</think>\n\nHi."
+    assert sent == {"messages": [{"role": "assistant", "content": content}]}

@@ -22,6 +22,7 @@ from tests.config.config_files import (
 )
 from toolspeak.cli import main
 from toolspeak.config.loading import VARIABLES, load_config
+from toolspeak.config.providers import PROVIDERS
 from toolspeak.config.settings import (
     Config,
     InspectorSettings,
@@ -35,6 +36,8 @@ from toolspeak.config.settings import (
     find_model_or_default,
     mask_settings,
 )
+from toolspeak.upstream import discovery
+from toolspeak.upstream.catalog import DiscoveredServer
 
 DOCS = (Path(__file__).parents[2] / "docs" / "config.md").read_text()
 
@@ -140,19 +143,52 @@ def test_check_shows_the_configuration_without_connecting(
     monkeypatch.setattr(socket, "socket", refuse_connection)
     monkeypatch.delenv("GROQ_API_KEY", raising=False)
     Path("toolspeak.toml").write_text(EVERYTHING + "[upstreams.bare]\nprovider = 'groq'\n")
-    assert main(["check"]) == 0
+    Path("model.gguf").write_bytes(b"GGUF")
+    assert main(["check", "--offline"]) == 0
     out, err = capsys.readouterr()
     for fragment in ("openai_responses", "http://••••@127.0.0.1:8000/v1", "hermes", "u: o", "v: o"):
         assert fragment in out
     assert "::1, port 8001, 1 client key" in out
     assert "warning: toolspeak.toml: Groq needs a key: set `key` or GROQ_API_KEY" in err
-    assert main(["check", "--json"]) == 0
+    assert main(["check", "--offline", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert list(shown) == ["ok", "problems", "warnings", "config"]
+    fields = ["ok", "problems", "warnings", "config", "models", "default", "providers"]
+    assert list(shown) == fields
     assert shown["ok"] is True
     assert shown["problems"] == []
     assert len(shown["warnings"]) == 1
     assert shown["config"] == mask_settings(load_config(None, {}))
+
+
+def test_check_lists_models_of_this_machine_and_providers_with_keys(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def discover(_: Config) -> tuple[DiscoveredServer, ...]:
+        upstream = UpstreamSettings("ollama", base_url="http://127.0.0.1:11434")
+        return (DiscoveredServer("ollama", upstream, ("qwen3:8b", "phi4")),)
+
+    monkeypatch.setattr(discovery, "discover_servers", discover)
+    for provider in PROVIDERS.values():
+        for variable in provider.key_variables:
+            monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("GROQ_API_KEY", "gsk_secret")
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "sk-secret")
+    Path("toolspeak.toml").write_text("[upstreams.deepseek]\nprovider = 'deepseek'\n")
+    Path("my-model.gguf").write_bytes(b"GGUF")
+    monkeypatch.setenv("TOOLSPEAK_GGUF", "my-model.gguf")
+    assert main(["check"]) == 0
+    out = capsys.readouterr().out
+    models = ["ollama/qwen3:8b", "ollama/phi4", "embedded/my-model"]
+    for fragment in (*models, "http://127.0.0.1:11434", "groq/…", "GROQ_API_KEY"):
+        assert fragment in out
+    # The upstream of that name has its own row.
+    assert "deepseek/…" not in out
+    assert "secret" not in out
+    assert re.search(r"default model\s+ollama/qwen3:8b", out)
+    assert main(["check", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["models"], shown["default"]) == (models, models[0])
+    assert shown["providers"] == {"groq": "GROQ_API_KEY"}
 
 
 def test_check_of_invalid_file_lists_its_problems(capsys: Any) -> None:
@@ -174,6 +210,11 @@ def test_check_of_invalid_file_lists_its_problems(capsys: Any) -> None:
 
 def test_check_without_a_file_shows_defaults(capsys: Any) -> None:
     assert main(["check"]) == 0
-    assert "defaults (no file)" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "defaults (no file)" in out
+    assert "embedded/SmolLM2" in out
+    Path("toolspeak.toml").write_text("embedded = false")
+    assert main(["check"]) == 0
+    assert "embedded/" not in capsys.readouterr().out
     assert main(["check", "--config", "nowhere.toml"]) == 1
     assert "nowhere.toml cannot be read" in capsys.readouterr().err

@@ -123,6 +123,10 @@ def is_nothing_lost(text: str, found: Iterable[Event], name: str) -> bool:
                 pass
             case Note(code="no-call" | "repaired-extra-closer", where=piece):
                 pass
+            case Note(code="control-token", where=tag):
+                behind = {end + len(tag) for end in ends if text.startswith(tag, end)}
+                ends |= skip_markers(text, behind, name)
+                continue
             case _:
                 continue
         behind = {end + len(piece) for end in ends if text.startswith(piece, end)}
@@ -156,7 +160,7 @@ def skip_markers(text: str, starts: set[int], name: str) -> set[int]:
 def list_markers(name: str) -> set[str]:
     markers: set[str] = set()
     for dialect in (spelling for spelling in ALL_DIALECTS if spelling.name == name):
-        markers |= {*dialect.control_tokens, *dialect.initial_tokens}
+        markers |= {*dialect.control_tokens, *dialect.initial_tokens, *dialect.trailing_tokens}
         markers |= {m for pair in dialect.reasoning_tags for m in pair}
         markers |= {m for form in dialect.forms for m in (form.opener, *form.all_closers)}
     return {marker for marker in (*markers, "```", "]") if marker}

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.engine.support import build_request, prepare, user
 from toolspeak import (
     DIALECTS,
     Message,
+    Text,
     Tool,
     ToolCall,
     ToolResult,
     augment_system_prompt,
     extract,
+    render_results,
     render_tools,
 )
 from toolspeak.calls.tools import get_first_sentence, shorten_text
@@ -282,6 +285,55 @@ def test_sample_call_of_a_schema_that_contains_itself_ends() -> None:
     node = {"type": "object", "properties": {"inner": {"$ref": "#/$defs/n"}}, "required": ["inner"]}
     call = sample_call(Tool(name="f", parameters={**node, "$defs": {"n": node}}), "call_1")
     assert call.arguments["inner"]
+
+
+# Results.
+
+RAIN = ToolResult(call_id="c1", name="get_weather", content="rain")
+SNOW = ToolResult(call_id="c2", name="get_snow", content="")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_render_results_have_names_ids_and_a_continuation(dialect: str) -> None:
+    rendered = render_results(dialect, [RAIN, SNOW])
+    # Kimi's ids are made of the name and the number of the call.
+    ids = ("get_weather:0", "get_snow:1") if dialect == "kimi_k2" else ("c1", "c2")
+    for wanted in ("get_weather", "get_snow", *ids, "rain", "(no output)"):
+        assert wanted in rendered
+    assert rendered.startswith("Results of ")
+    assert rendered.endswith("Otherwise answer the user.")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_render_results_and_the_gateways_prompt_are_the_same(dialect: str) -> None:
+    asked = Message("assistant", (ToolCall(id="c1", name="get_weather", arguments={}),))
+    sent = prepare(
+        build_request(user("Oslo?"), asked, Message("tool", (RAIN,))),
+        mode="prompt",
+        dialect=dialect,
+    )
+    text = sent.model_request.messages[-1].parts[-1]
+    assert isinstance(text, Text)
+    assert text.text == render_results(dialect, [RAIN], with_ids=False)
+
+
+@pytest.mark.parametrize(
+    ("results", "heading"),
+    [
+        ([RAIN], "Result of get_weather (c1):"),
+        ([RAIN, SNOW], "Results of get_weather (c1), get_snow (c2):"),
+        ([structs.replace(RAIN, name="")], "Result of c1:"),
+        ([structs.replace(RAIN, call_id="")], "Result of get_weather:"),
+        ([structs.replace(RAIN, name="", call_id="")], "Result:"),
+    ],
+)
+def test_render_results_heading_names_the_calls(results: list[ToolResult], heading: str) -> None:
+    assert render_results("hermes", results).partition("\n")[0] == heading
+
+
+def test_render_results_without_continuation_or_results() -> None:
+    assert "answer the user" not in render_results("hermes", [RAIN], with_continuation=False)
+    assert render_results("hermes", []) == ""
 
 
 CODEX_TOOLS = (

@@ -567,7 +567,7 @@ def test_unknown_model_is_an_error_without_requests(
     """The default model is not measured in its place."""
     assert main(["eval", "mm"]) == 2
     assert (
-        "toolspeak: the model 'mm' is not available; available models include m"
+        "toolspeak: the model 'mm' is not available; the nearest names are: m"
         in capsys.readouterr().err
     )
     assert not upstream.requests

@@ -252,14 +252,53 @@ def test_content_type_must_be_json(content_type: str, open_gateway: RunningGatew
     assert response.status == TYPES[content_type], response
 
 
+def encode_without_type(client: Client, *headers: str) -> bytes:
+    data = encode_request(client, None, *headers)
+    return data.replace(b"Content-Type: application/json\r\n", b"")
+
+
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_request_without_content_type_is_rejected(
+def test_request_of_a_program_without_content_type_is_admitted(
     client: Client, open_gateway: RunningGateway
 ) -> None:
-    data = encode_request(client).replace(b"Content-Type: application/json\r\n", b"")
+    assert send_bytes(open_gateway.url, encode_without_type(client)).status == 200
+
+
+BROWSER_HEADERS = {
+    "Host: localhost:7\r\nOrigin: http://localhost:7": 415,
+    f"Origin: {PAGE}": 415,
+    "Sec-Fetch-Site: same-origin": 415,
+    "Sec-Fetch-Site: none": 415,
+    "Sec-Fetch-Mode: no-cors": 415,
+    "Sec-Fetch-Dest: empty": 415,
+    "Origin: null": 403,
+    "Origin: https://evil.example": 403,
+    "Sec-Fetch-Site: cross-site": 403,
+    "Host: evil.example": 403,
+}
+
+
+@pytest.mark.parametrize("header", BROWSER_HEADERS)
+@pytest.mark.parametrize("client", WHOLE, ids=lambda client: client.name)
+def test_request_of_a_page_without_content_type_is_rejected(
+    client: Client, header: str, open_gateway: RunningGateway
+) -> None:
+    data = encode_without_type(client, *header.split("\r\n"))
     response = send_bytes(open_gateway.url, data)
-    assert response.status == 415
-    assert "application/json" in read_error(client.wire, json.loads(response.raw))
+    assert response.status == BROWSER_HEADERS[header]
+    if response.status == 415:
+        assert "application/json" in read_error(client.wire, json.loads(response.raw))
+
+
+def test_text_without_content_type_is_rejected(open_gateway: RunningGateway) -> None:
+    data = encode_request(CHAT, b"not JSON").replace(b"Content-Type: application/json\r\n", b"")
+    assert send_bytes(open_gateway.url, data).status == 400
+
+
+def test_request_off_loopback_without_content_type_is_rejected(model: ScriptedServer) -> None:
+    with run_gateway(set_server(make_config(model.url), host="0.0.0.0", keys=KEYS)) as gateway:
+        data = encode_without_type(CHAT, f"Authorization: Bearer {KEYS[0]}")
+        assert send_bytes(gateway.url, data).status == 415
 
 
 # Keys.

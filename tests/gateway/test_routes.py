@@ -18,6 +18,7 @@ from tests.gateway.raw_clients import CLIENTS, HTTP, Client
 from tests.gateway.raw_clients import ask as ask_client
 from tests.gateway.running_gateway import make_config, run_gateway
 from toolspeak.testing import ScriptedServer
+from toolspeak.wires import get_wire
 
 SHORT = {"max_tokens": 4, "messages": [{"role": "user", "content": "Say hello to the world."}]}
 TOOL = {"name": "now", "description": "The time.", "input_schema": {"type": "object"}}
@@ -127,14 +128,24 @@ def test_model_list_has_the_shape_of_each_api(embedded_gateway: dict[str, Any]) 
     assert "." in ask(f"{url}/api/version")[2]["version"]
 
 
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [(None, "is missing"), ([], "has no message to reply to")],
+    ids=["missing", "empty"],
+)
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_request_without_messages_is_rejected_or_loads_the_model(client: Client) -> None:
+def test_request_without_messages_is_rejected_or_loads_the_model(
+    client: Client, messages: list[Any] | None, problem: str
+) -> None:
+    field = get_wire(client.wire).messages_field
+    body = {"stream": client.stream} | ({} if messages is None else {field: messages})
     with ScriptedServer(HELLO) as server, run_gateway(make_config(server.url)) as gateway:
-        response = ask_client(gateway.url, client, {"stream": client.stream})
+        response = ask_client(gateway.url, client, body)
         if client.wire == "ollama":
             assert json.loads(response.raw)["done_reason"] == "load"
         else:
-            assert (response.status, "no message to reply to" in response.error) == (400, True)
+            assert response.status == 400
+            assert f"`{field}` {problem}; send at least one message" in response.error
         assert server.requests == []
 
 

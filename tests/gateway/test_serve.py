@@ -132,6 +132,23 @@ def test_port_in_use_is_rejected(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--gguf", "missing.gguf", "--embedded"], "--gguf: cannot read missing.gguf"),
+        (["--port", "99999"], "--port: Expected `int` <= 65535"),
+    ],
+    ids=str,
+)
+def test_invalid_option_is_rejected_before_the_port_opens(
+    tmp_path: Path, options: list[str], problem: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = ["--port", str(other.getsockname()[1])]
+        # The port is in use: opening it would be another error.
+        assert problem in fail_to_start(tmp_path, *port, *options)
+
+
 def test_port_can_be_used_again_after_stop(tmp_path: Path, config: Path) -> None:
     assert config.exists()
     port = str(find_free_port())

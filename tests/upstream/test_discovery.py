@@ -291,7 +291,8 @@ def test_discovered_server_receives_requests() -> None:
         upstream = UpstreamSettings("vllm", base_url=f"{model.url}/v1")
         servers = (DiscoveredServer("vllm", upstream, ("org/phi-4",)),)
         with run_gateway(Config(), found=lambda: servers) as gateway:
-            for name in ("anything", "org/phi-4", "vllm/org/phi-4"):
+            assert ask(gateway.url, body={**CHAT_BODY, "model": "anything"}).status_code == 404
+            for name in ("", "org/phi-4", "vllm/org/phi-4"):
                 assert read_text(ask(gateway.url, body={**CHAT_BODY, "model": name})) == "Hi."
         assert [request.model for request in model.requests] == ["org/phi-4"] * 3
 

@@ -30,6 +30,7 @@ from toolspeak import (
     fold,
 )
 from toolspeak.wires import WIRES, Envelope, StreamDecoder
+from toolspeak.wires.errors import classify_failure
 from toolspeak.wires.framing import encode_sse
 
 MESSAGES = WIRES["anthropic"]
@@ -676,7 +677,7 @@ def test_encode_stream_without_content_has_no_blocks() -> None:
 
 def test_encode_failure_of_context_length_uses_the_message_that_clients_recognize() -> None:
     message = "request (29196 tokens) exceeds the available context size (8192 tokens)"
-    encoded = WIRES["anthropic"].encode_failure(Failure("context_length", message, 400))
+    encoded = WIRES["anthropic"].encode_failure(classify_failure(400, message))
     assert (
         encoded["error"]["message"] == f"prompt is too long: 29196 tokens > 8192 maximum. {message}"
     )

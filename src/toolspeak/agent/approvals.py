@@ -45,7 +45,15 @@ log = logging.getLogger("toolspeak.agent")
 Autonomy = Literal["full", "read_only", "ask"]
 ApprovalAnswer = Literal["yes", "no", "always"]
 Decider = Literal["policy", "user", "session", "no_answer"]
-_ANSWERS: dict[str, ApprovalAnswer] = {"y": "yes", "yes": "yes", "a": "always", "always": "always"}
+_ANSWERS: dict[str, ApprovalAnswer] = {
+    "y": "yes",
+    "yes": "yes",
+    "a": "always",
+    "always": "always",
+    "n": "no",
+    "no": "no",
+    "": "no",
+}
 _PLAIN_KEY = re.compile(r"[\w.-]{1,40}")
 _MAX_VALUE_LENGTH = 80
 """Characters of each argument in a summary."""
@@ -290,6 +298,11 @@ def _deny(
 def parse_answer(typed: str) -> ApprovalAnswer:
     """Read a typed answer: y or yes, a or always; anything else means no."""
     return _ANSWERS.get(typed.strip().lower(), "no")
+
+
+def is_answer(typed: str) -> bool:
+    """Return True for an answer, False for text that `parse_answer` only counts as no."""
+    return typed.strip().lower() in _ANSWERS
 
 
 def digest_call(call: ToolCall) -> str:

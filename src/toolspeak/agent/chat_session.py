@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from . import Agent, ApprovalAnswer, ApprovalRequest, ModelFailed, Transcript, parse_answer
-from .approvals import Autonomy
+from .approvals import Autonomy, is_answer
 from .chat_terminal import Display, Interrupted, Keyboard
 from .execution import describe_error
 
@@ -43,6 +43,7 @@ class ChatSession:
         if self._keyboard.is_terminal and self.agent.approvals.approver is None:
             self.agent.approvals.approver = self._ask_user
         async with self.agent:
+            await self._open_model()
             await self._show_greeting()
             if self.transcript.needs_reply:
                 await self._run_interruptible(self._run_agent(None))
@@ -51,6 +52,15 @@ class ChatSession:
                     await self._run_interruptible(run_command(self, line))
                 elif line.strip():
                     await self._run_interruptible(self._run_agent(line))
+
+    async def _open_model(self) -> None:
+        """Connect to the model, so that one that does not exist is an error before the prompt."""
+        if isinstance(self.agent.model, str):
+            self.display.start_waiting()
+            try:
+                await self.agent.use_model(self.agent.model)
+            finally:
+                self.display.stop_waiting()
 
     async def _show_greeting(self) -> None:
         tools = await self.agent.list_tools()
@@ -93,11 +103,16 @@ class ChatSession:
         """Ask the user to approve a call. Ctrl-C means no, and ends the turn."""
         self.display.stop_waiting()
         try:
-            answer = parse_answer(await self._prompt_user(request))
+            typed = await self._prompt_user(request)
         except Interrupted:
             if self._running_task:
                 self._running_task.cancel()
             return "no"
+        answer = parse_answer(typed)
+        if not is_answer(typed):
+            self.display.print_line(
+                f"{typed.strip()!r} is neither yes nor no: it counts as no.", "yellow"
+            )
         if answer == "always" and request.can_always:
             self.display.print_line(
                 f"{request.tool} is allowed for the rest of this session.", "yellow"

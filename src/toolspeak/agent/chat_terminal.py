@@ -13,6 +13,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _MAX_RESULT_LINES, _MAX_RESULT_CHARACTERS = 12, 1200
 _MAX_QUESTION_LINES, _MAX_LINE_LENGTH = 30, 600
 _DISPLAYED_NOTES = frozenset({"retried"})
+_TAB = "    "
 _PROMPT = "› "
 
 
@@ -48,6 +50,8 @@ class Display:
         self._console = console
         self._open_line = ""
         """The kind of text in the unfinished line: "text", "reasoning", or "" for none."""
+        self._open_style = ""
+        self._wrapper = WordWrapper()
         self._status = console.status("waiting for the model")
 
     def print_line(self, text: str, style: str = "") -> None:
@@ -72,6 +76,7 @@ class Display:
     def end_line(self) -> None:
         """End the unfinished line, if there is one."""
         if self._open_line:
+            self._write(self._wrapper.finish(self._console.width))
             self._console.print()
         self._open_line = ""
 
@@ -117,8 +122,15 @@ class Display:
     def _write_delta(self, text: str, kind: str, style: str) -> None:
         if self._open_line and self._open_line != kind:
             self.end_line()
-        self._open_line = kind
-        self._console.print(Text(escape_for_terminal(text), style), end="", soft_wrap=True)
+        self._open_line, self._open_style = kind, style
+        text = escape_for_terminal(text)
+        # A file has no width.
+        is_wrapped = self._console.is_terminal
+        self._write(self._wrapper.feed(text, self._console.width) if is_wrapped else text)
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._console.print(Text(text, self._open_style), end="", soft_wrap=True)
 
     def _show_result(self, event: ToolCallFinished) -> None:
         self.end_line()
@@ -136,6 +148,52 @@ class Display:
             self.print_line(f"({result.stop_message})", "yellow")
         elif not result.text:
             self.print_line("(the model sent no text)", "yellow")
+
+
+class WordWrapper:
+    """Breaks the lines of a streamed text between words, so that none is longer than the terminal
+    is wide. A word is held back until it ends; a word that is longer than a line is not broken."""
+
+    def __init__(self) -> None:
+        self._column = 0
+        self._spaces = self._word = ""
+
+    def feed(self, text: str, width: int) -> str:
+        """Return what can be written once this text has arrived."""
+        return "".join(self._add(character, width) for character in text)
+
+    def finish(self, width: int) -> str:
+        """Return what is held back, and begin a new line."""
+        rest = self._end_word(width)
+        self._column, self._spaces = 0, ""
+        return rest
+
+    def _add(self, character: str, width: int) -> str:
+        if character == "\n":
+            return self.finish(width) + character
+        if character in " \t":
+            ended = self._end_word(width)
+            self._spaces += character
+            return ended
+        if cell_len(character) < 2:
+            self._word += character
+            return ""
+        # Lines may be broken before and after each character of Chinese or Japanese.
+        ended = self._end_word(width)
+        self._word = character
+        return ended + self._end_word(width)
+
+    def _end_word(self, width: int) -> str:
+        if not self._word:
+            return ""
+        word, self._word = self._word, ""
+        spaces, self._spaces = self._spaces.replace("\t", _TAB), ""
+        size = cell_len(word)
+        if self._column and self._column + len(spaces) + size > width:
+            self._column, before = size, "\n"
+        else:
+            self._column, before = self._column + len(spaces) + size, spaces
+        return before + word
 
 
 def _format_argument(key: str, value: Any) -> list[str]:

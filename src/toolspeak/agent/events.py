@@ -69,6 +69,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
         message = STOP_MESSAGES[self.stop]
         if self.error:
             return f"{message}: {self.error}"
+        if self.stop in ("limit", "repeated") and not self.text:
+            return message.partition(";")[0] + "; the model gave no answer"
         is_truncated = self.model_stop_reason in ("length", "filter")
         return f"{message}; its reply was truncated" if is_truncated else message
 

@@ -15,20 +15,21 @@ results, the model must answer without tools. `ToolRound` runs the calls of one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from ..calls.resolution import CallKey, call_key, new_call_id
+from ..calls.resolution import MAX_QUOTE, CallKey, call_key, new_call_id
 from ..dialects import Parser
 from ..engine.outcome import Outcome, classify_reply
 from ..engine.pipeline import add_usage
 from ..engine.plan import OfferedTools
 from ..errors import UsageError
-from ..events import Event, ReasoningDelta, TextDelta, fold
+from ..events import CallRejected, Event, ReasoningDelta, TextDelta, fold
+from ..notes import NOTES
 from ..security.message_origin import GENERATED_KEY
 from ..types import (
     Failure,
@@ -171,7 +172,7 @@ class AgentLoop:
         received: list[Event] = []
 
         async def receive(events: list[Event]) -> None:
-            for event in events:
+            for event in _drop_rejected_calls(events) if is_last else events:
                 received.append(event)
                 if isinstance(event, (TextDelta, ReasoningDelta, Note)):
                     await self._emit(event)
@@ -191,6 +192,8 @@ class AgentLoop:
     def _record_reply(self, reply: Reply, *, is_complete: bool, can_call: bool) -> Reply:
         """Add a reply to the transcript; if it is incomplete, only its text."""
         self._turns += 1
+        if not can_call:
+            reply = self._drop_calls_in_text(reply)
         self._usage = add_usage(self._usage, reply.usage)
         self._notes += reply.notes
         self._last_text, self._stop_reason = reply.text, reply.stop_reason
@@ -205,6 +208,19 @@ class AgentLoop:
             message = Message("assistant", parts)
             parts = self._transcript.add(message, is_partial=not is_complete).parts
         return structs.replace(reply, parts=parts)
+
+    def _drop_calls_in_text(self, reply: Reply) -> Reply:
+        """Return a reply that may hold no calls without those in its text."""
+        if not self._offered_tools or not reply.text:
+            return reply
+        parser = Parser(tools=self._offered_tools)
+        parsed = fold([*parser.feed(reply.text), *parser.finish()])
+        if not parsed.calls:
+            return reply
+        others = (part for part in reply.parts if not isinstance(part, Text))
+        answer = (Text(parsed.text.strip()),) if parsed.text.strip() else ()
+        note = Note("forbidden-call", NOTES["forbidden-call"], parsed.calls[0].raw[:MAX_QUOTE])
+        return structs.replace(reply, parts=(*others, *answer), notes=(*reply.notes, note))
 
     def _add_echoed_calls(self, reply: Reply) -> tuple[Part, ...]:
         """Return the reply's parts with echoed calls as flagged calls.
@@ -250,16 +266,31 @@ class AgentLoop:
         )
 
 
+def _drop_rejected_calls(events: list[Event]) -> Iterator[Event]:
+    """Yield the events without the text of structured calls that were rejected: it follows the
+    rejection."""
+    opening = ""
+    for event in events:
+        if opening and isinstance(event, TextDelta) and event.text.lstrip().startswith(opening):
+            yield Note("forbidden-call", NOTES["forbidden-call"], event.text[:MAX_QUOTE])
+        else:
+            yield event
+        if isinstance(event, CallRejected) and event.rejection:
+            opening = f"{event.rejection.name or ''}("
+        elif not isinstance(event, Note):
+            opening = ""
+
+
 def _flag_echo(part: Part) -> Part:
     return structs.replace(part, extra={ECHO_FLAG: True}) if isinstance(part, ToolCall) else part
 
 
 def _prefer_native_calls(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Turn calls parsed from text back into text if the model also made native calls."""
-    if not any(isinstance(part, ToolCall) and not part.raw for part in parts):
+    if not any(isinstance(part, ToolCall) and not part.dialect for part in parts):
         return parts
     return tuple(
-        Text(part.raw) if isinstance(part, ToolCall) and part.raw else part for part in parts
+        Text(part.raw) if isinstance(part, ToolCall) and part.dialect else part for part in parts
     )
 
 

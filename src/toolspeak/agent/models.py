@@ -87,7 +87,11 @@ class FunctionModel:
         pipeline = Pipeline(request, [self._profile], is_streaming=False)
 
         async def send_attempt(attempt: Attempt) -> None:
-            events = _read_returned(await call_function(self._function, attempt.model_request))
+            request = attempt.model_request
+            if request.tool_choice.mode == "none":
+                # An API may need the tools to read the history; a function does not.
+                request = structs.replace(request, tools=None)
+            events = _read_returned(await call_function(self._function, request))
             if failures := pipeline.receive(pipeline.reader.read_events(events)):
                 raise UpstreamError(next(one for one in failures if isinstance(one, Failure)))
 
@@ -209,9 +213,12 @@ async def _find_first_model(connection: ModelConnection) -> str:
 
 def _add_server(config: Config, address: str) -> tuple[Config, str]:
     """Add a server with OpenAI's API to the configuration; return also the model's name."""
+    from ..config.addresses import parse_http_url
     from ..config.settings import UpstreamSettings
 
     base_url, _, model = address.partition("#")
+    if parse_http_url(base_url) is None:
+        raise UsageError(f"Expected a URL such as http://127.0.0.1:8080/v1, got {base_url!r}")
     server = UpstreamSettings(provider="custom", wire="openai_chat", base_url=base_url)
     upstreams = {**config.upstreams, _SERVER: server}
     return structs.replace(config, embedded=False, upstreams=upstreams), f"{_SERVER}/{model}"

@@ -19,7 +19,6 @@ from typing import Any
 import jsonschema_rs
 from msgspec import Struct, structs
 
-from .drafts import ARGUMENT_KEYS
 from .json_values import parse_json
 from .lenient_json import LenientJsonError
 from .schema import (
@@ -32,6 +31,17 @@ from .schema import (
     resolve_ref,
 )
 
+ARGUMENT_KEYS = (
+    "arguments",
+    "parameters",
+    "args",
+    "input",
+    "params",
+    "kwargs",
+    "action_input",
+    "tool_input",
+)
+"""The keys under which models write the arguments of a call."""
 _MAX_ROUNDS = 6
 """How many times arguments are validated: coercing one value can reveal the next violation."""
 _MAX_REPORTED = 50

@@ -30,11 +30,16 @@ from .._util import random_id
 from ..notes import NOTES
 from ..types import Note, Rejection, ToolCall, Trust
 from .coercion import SchemaViolation
-from .drafts import CallDraft, decode_arguments, draft_structured_call
+from .drafts import (
+    CallDraft,
+    decode_arguments,
+    find_freeform_input,
+    unwrap_call,
+)
 from .json_values import canonical_json, json_equal, nesting_depth
 from .lenient_json import MAX_DEPTH
 from .placeholders import find_placeholder
-from .tools import Toolset, strip_name_prefix
+from .tools import Toolset, clean_name
 
 EchoCheck = Callable[[str, Mapping[str, Any], str], bool]
 """Tells whether a call (name, arguments, its text) only repeats a tool result or a document."""
@@ -94,18 +99,32 @@ class CallResolver:
         """Return True if undeclared tools may be called."""
         return self.tools.declared is None or (self.types_only and not declared_only)
 
-    def resolve_structured(self, call: ToolCall, source: str = "") -> Resolution:
-        """Check a call that an API has decoded. `source` is the JSON text of its arguments."""
+    def resolve_structured(self, call: ToolCall, source: str = "") -> list[Resolution]:
+        """Check a call that an API has decoded, or the calls inside `tool_call`. `source` is the
+        JSON text of its arguments."""
         if nesting_depth(call.arguments) > MAX_DEPTH:
             problem = "the call is nested too deeply"
-            return self.reject(Rejection(source[:MAX_QUOTE], "malformed", problem, name=call.name))
-        checked = self.check(draft_structured_call(call, self.tools.declared), source)
+            rejection = Rejection(source[:MAX_QUOTE], "malformed", problem, name=call.name)
+            return [self.reject(rejection)]
+        drafts = unwrap_call(CallDraft(call.name, call.arguments, call.id), self.tools)
+        return [self._resolve_structured(call, draft, source) for draft in drafts]
+
+    def _resolve_structured(self, call: ToolCall, draft: CallDraft, source: str) -> Resolution:
+        checked = self.check(draft, source)
         if checked.rejection is not None:
             return self.reject(checked.rejection)
-        resolution = self.make_call(checked, call.id)
+        resolution = self.make_call(checked, draft.id, source)
         if (made := resolution.call) is None:
             return resolution
-        resolved = structs.replace(call, id=made.id, name=made.name, arguments=made.arguments)
+        resolved = structs.replace(
+            call,
+            id=made.id,
+            name=made.name,
+            arguments=made.arguments,
+            namespace=made.namespace or call.namespace,
+            freeform=made.freeform or call.freeform,
+            raw=call.raw or source,
+        )
         return structs.replace(resolution, call=resolved)
 
     def check(
@@ -121,7 +140,7 @@ class CallResolver:
         name, notes = self._find_tool(draft.name, arguments)
         if name is None:
             unknown = self._describe_unknown(draft.name)
-            name = strip_name_prefix(draft.name)
+            name = clean_name(draft.name)
             if not types_only or not name:
                 return reject_draft("unknown-tool", unknown, draft.name, raw=source)
             correction = _note_correction(draft.name, name)
@@ -131,17 +150,26 @@ class CallResolver:
         if draft.repairs or repairs:
             notes += _note_repairs((*draft.repairs, *repairs), source)
         checked = CheckedDraft(name, arguments, notes)
-        if name in self.tools.tools:
+        if tool := self.tools.tools.get(name):
+            if tool.freeform:
+                checked = _match_freeform(checked)
             checked = self._match_schema(checked, source, types_only)
             if checked.rejection is not None:
                 return checked
         return self._reject_quotation(checked, source, raw) or checked
 
     def make_call(
-        self, checked: CheckedDraft, wanted_id: str, raw: str = "", *, claimed_id: str = ""
+        self,
+        checked: CheckedDraft,
+        wanted_id: str,
+        raw: str = "",
+        *,
+        claimed_id: str = "",
+        dialect: str | None = None,
     ) -> Resolution:
         """Give a checked call its id, unless it repeats an earlier call with the same id.
-        `claimed_id` is the id that was claimed when the call started to stream."""
+        `claimed_id` is the id that was claimed when the call started to stream, `dialect` that of
+        a call in text."""
         if self.ids.is_repeated(wanted_id, checked.name, checked.arguments):
             return drop_repetition(raw)
         call_id, notes = claimed_id, checked.notes
@@ -150,7 +178,16 @@ class CallResolver:
             notes += replaced
         arguments = dict(checked.arguments)  # The draft's dict may belong to the caller.
         self.ids.record(call_id, checked.name, arguments)
-        call = ToolCall(id=call_id, name=checked.name, arguments=arguments, raw=raw)
+        tool = self.tools.tools.get(checked.name)
+        call = ToolCall(
+            id=call_id,
+            name=checked.name,
+            arguments=arguments,
+            namespace=tool.namespace if tool else None,
+            freeform=tool is not None and tool.freeform,
+            raw=raw,
+            dialect=dialect,
+        )
         return Resolution(call, None, notes)
 
     def claim_id(self, wanted_id: str) -> tuple[str, tuple[Note, ...]]:
@@ -172,7 +209,9 @@ class CallResolver:
         if not name:
             return self._infer_name(arguments)
         found = self.tools.resolve_name(name)
-        return found, _note_correction(name, found) if found else ()
+        if found is None or self.tools.has_name(name):
+            return found, ()
+        return found, _note_correction(name, found)
 
     def _infer_name(self, arguments: dict[str, Any] | None) -> tuple[str | None, tuple[Note, ...]]:
         """Return the only tool that declares all arguments, for a call without a name."""
@@ -225,6 +264,15 @@ class CallResolver:
             problem = "the call is copied from a tool result or a document"
             return reject_draft("echoed", problem, name, raw=source)
         return None
+
+
+def _match_freeform(checked: CheckedDraft) -> CheckedDraft:
+    """Return the draft of a freeform call with its text under the key `input`."""
+    text = None if "input" in checked.arguments else find_freeform_input(checked.arguments)
+    if text is None:
+        return checked
+    notes = (*checked.notes, *_note_repairs(("wrong-input-key",), text))
+    return CheckedDraft(checked.name, {"input": text}, notes)
 
 
 def reject_draft(

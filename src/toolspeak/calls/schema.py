@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Any
+from urllib.parse import unquote
 
 import jsonschema_rs
 
@@ -56,6 +57,14 @@ def get_required(schema: Mapping[str, Any]) -> list[str]:
     required = resolve_ref(schema, schema).get("required")
     declared = get_properties(schema)
     return [key for key in required if key in declared] if isinstance(required, list) else []
+
+
+def find_only_parameter(schema: Mapping[str, Any]) -> str:
+    """Return the only parameter that a tool requires or takes, or ""."""
+    for keys in (get_required(schema), list(get_properties(schema))):
+        if len(keys) == 1:
+            return keys[0]
+    return ""
 
 
 def resolve_ref(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -333,9 +342,95 @@ def _is_local_ref(reference: Any, root: Any) -> bool:
     if not isinstance(reference, str) or not reference.startswith("#"):
         return False
     part = root
-    for step in filter(None, reference.removeprefix("#").split("/")):
-        part = part.get(step) if isinstance(part, dict) else None
+    for step in filter(None, unquote(reference).removeprefix("#").split("/")):
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(part, list) and name.isdigit():
+            part = part[int(name)] if int(name) < len(part) else None
+        else:
+            part = part.get(name) if isinstance(part, dict) else None
     return isinstance(part, (dict, bool))
+
+
+# Schemas that are rejected.
+
+_LOOSE_TYPES = _TYPES | _FOREIGN_TYPES.keys() | {"any"}
+_LOOSE_KEYWORDS = frozenset({"patternProperties", "dependencies", "$schema", "$id"})
+_OLD_BOOLEANS = frozenset({"required", "exclusiveMinimum", "exclusiveMaximum"})
+"""Keywords that are booleans in old drafts."""
+_BROKEN_PATTERN = re.compile(
+    r"missing \)|unbalanced|unterminated character set|nothing to repeat|multiple repeat"
+)
+"""Errors of `re` on patterns that are invalid in every language."""
+
+
+def find_schema_problem(schema: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the path and the description of a mistake in the schema of a tool's parameters.
+
+    None if there is none, or if its meaning is clear: the type names of other languages, keywords
+    of old drafts, and nulls are accepted.
+    """
+    if nesting_depth(schema) > MAX_DEPTH:
+        return "", f"is nested deeper than {MAX_DEPTH} levels"
+    if not get_validator(schema).is_schema_valid:
+        found = next(_iter_problems(schema, schema, "", 0), None)
+        if found:
+            return found
+    types = {_FOREIGN_TYPES.get(name, name) for name in allowed_types(schema, schema)}
+    if types and not types & {"object", "any"}:
+        return ".type", "must be `object`, because a call's arguments are an object"
+    return None
+
+
+def _iter_problems(schema: Any, root: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
+    if isinstance(schema, bool) or schema is None or depth > MAX_DEPTH:
+        return
+    if not isinstance(schema, dict):
+        yield path, f"must be a schema, not {format_json(schema)[:80]}"
+        return
+    for key, value in schema.items():
+        at = f"{path}.{key}"
+        if key in _SCHEMA_MAPS and isinstance(value, dict):
+            for name, part in value.items():
+                yield from _iter_problems(part, root, f"{at}.{name}", depth + 1)
+        elif key in (*CHOICE_KEYWORDS, "items") and isinstance(value, list):
+            for index, part in enumerate(value):
+                yield from _iter_problems(part, root, f"{at}[{index}]", depth + 1)
+        elif key in _SUBSCHEMAS and isinstance(value, dict):
+            yield from _iter_problems(value, root, at, depth + 1)
+        elif value is not None and (problem := _find_problem(key, value, root)):
+            yield at, problem
+
+
+def _find_problem(key: str, value: Any, root: Any) -> str:
+    """Return what is wrong with the value of a keyword; "" if nothing is."""
+    is_old = key in _OLD_BOOLEANS and isinstance(value, bool)
+    # PHP writes an empty object as a list.
+    is_empty_map = key in _SCHEMA_MAPS and value == []
+    if key in _LOOSE_KEYWORDS or is_old or is_empty_map:
+        return ""
+    if key == "type":
+        names = value if isinstance(value, list) else [value]
+        is_known = all(str(name).lower() in _LOOSE_TYPES for name in names)
+        return "" if is_known else f"must be a JSON type, not {format_json(value)[:80]}"
+    if key == "pattern":
+        return _find_pattern_problem(value)
+    if _convert_keyword(key, value, root, 0) is not _INVALID:
+        return ""
+    shown = format_json(value)[:80]
+    return f"{shown} is not in the schema" if key == "$ref" else f"cannot be {shown}"
+
+
+def _find_pattern_problem(pattern: Any) -> str:
+    if not isinstance(pattern, str):
+        return "must be a string"
+    if "[]" in pattern or "[^]" in pattern:
+        # JavaScript's empty set, which Python does not have.
+        return ""
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        return "must be a regular expression" if _BROKEN_PATTERN.search(str(error)) else ""
+    return ""
 
 
 # OpenAPI schemas.

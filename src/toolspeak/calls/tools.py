@@ -6,6 +6,7 @@
 {"type": "namespace", "name", "tools": [{"type": "function", …}]}            … a group
 {"name", "description", "input_schema"}                                      Anthropic, MCP
 {"functionDeclarations": [{"name", "description", "parameters"}]}            Gemini
+{"name", "description", "schema"}                                            frameworks
 
 A `Toolset` resolves the names that models use and checks arguments:
 
@@ -28,7 +29,16 @@ from .callables import tool_from_function
 from .coercion import Coercion, coerce_arguments
 from .schema import get_properties, is_openapi_schema, to_json_schema
 
-_SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema")
+_SCHEMA_KEYS = (
+    *("parameters", "input_schema", "inputSchema", "parametersJsonSchema"),
+    *("parameters_json_schema", "parameters_schema", "parametersSchema"),
+    *("schema", "json_schema", "jsonSchema", "args_schema", "argsSchema"),
+)
+"""The keys under which APIs and frameworks declare the parameters of a tool."""
+_OTHER_SCHEMA = re.compile(r"output|response|result|return", re.I)
+"""In the keys of other schemas of a tool: what it returns."""
+_SCHEMA_METHOD = "model_json_schema"
+"""The method by which a pydantic model writes its schema."""
 _CALLABLE_TYPES = ("function", "custom", None)
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _SENTENCE_END = re.compile(
@@ -111,20 +121,40 @@ def _read_tool(declared: Any, path: str) -> Tool:
     if not isinstance(name, str) or not name:
         raise UsageError(f"Expected a tool with a name - at `{path}.name`")
     description = str(declared.get("description") or "")
-    return Tool(name=name, description=description, parameters=_read_schema(declared))
+    return Tool(
+        name=name,
+        description=description,
+        parameters=_read_schema(declared, path),
+        aliases=tuple(map(str, declared.get("aliases") or ())),
+    )
 
 
-def _read_schema(declared: Mapping[str, Any]) -> dict[str, Any]:
+def _read_schema(declared: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Return the tool's schema; `true` allows anything, `false` no arguments."""
     for key in _SCHEMA_KEYS:
         schema = declared.get(key)
+        if isinstance(schema, type) and callable(write := getattr(schema, _SCHEMA_METHOD, None)):
+            schema = write()
         if is_openapi_schema(schema):
             return to_json_schema(schema, key)
         if isinstance(schema, Mapping):
             return dict(schema)
         if schema is False:
             return {"type": "object", "additionalProperties": False}
+    for key, value in declared.items():
+        if _is_object_schema(value) and not _OTHER_SCHEMA.search(str(key)):
+            raise UsageError(
+                f"`{key}` holds a JSON Schema, but is no known key: write it as `parameters` - "
+                f"at `{path}.{key}`"
+            )
     return {}
+
+
+def _is_object_schema(value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    is_object = str(value.get("type")).lower() == "object"
+    return is_object or isinstance(value.get("properties"), Mapping) or "$ref" in value
 
 
 def build_text_schema(form: Any = None) -> dict[str, Any]:
@@ -171,7 +201,11 @@ NAME_PREFIXES = (
     "multi_tool_use.",
 )
 """Prefixes that models copy from their prompts."""
-_PREFIX = re.compile("|".join(map(re.escape, NAME_PREFIXES)))
+_PREFIX = re.compile(rf"{'|'.join(map(re.escape, NAME_PREFIXES))}|tool_call[<>]", re.I)
+_MAX_PREFIXES = 3
+_CONTROL_TOKEN = re.compile(r"<[|｜]")
+_CALL_NUMBER = re.compile(r":\d+\Z")
+"""Servers leave both after names: `shell<|channel|>commentary`, `shell:0`."""
 _SEPARATOR = re.compile(r"[.\-/:\s]+")
 _NO_SCHEMA: dict[str, Any] = {}
 _NAME_KEY_START = r"""["']?\b(?:name|tool|tool_name|function|action)["']?\s*[:=]\s*["']"""
@@ -187,27 +221,35 @@ class Toolset:
 
     def __init__(self, tools: Iterable[Tool] | None) -> None:
         self.tools = {tool.name: tool for tool in tools or ()}
-        self.declared = None if tools is None else self.tools
         self.names = tuple(self.tools)
+        self._by_alias = {
+            alias: tool
+            for tool in reversed(self.tools.values())
+            for alias in tool.aliases
+            if alias not in self.tools
+        }
+        self.declared = None if tools is None else {**self._by_alias, **self.tools}
+        """The tools by each name under which they may be called."""
 
     def resolve_name(self, name: str) -> str | None:
         """Return the declared name that `name` refers to, or None.
 
-        Changes that providers and prompts make to names are undone, if only one tool matches. A
-        namespace must be the tool's own: `cache.delete` is neither `delete` nor `files.delete`.
+        A tool's own name comes first, then its aliases. Changes that providers and prompts make to
+        names are undone, if only one tool matches. A namespace may be left out, but must be the
+        tool's own: `delete` is `files.delete`, and `cache.delete` is neither.
         """
         if name in self.tools:
             return name
         if self.declared is None:
-            return strip_name_prefix(name) or None
+            return clean_name(name) or None
         variant = name
         for variant in _undo_changes(name):
-            if variant in self.tools:
-                return variant
+            if variant in self.declared:
+                return self.declared[variant].name
             if found := self._names_by_key.get(_normalize(variant)):
                 return found[0] if len(found) == 1 else None
         if "." not in name:
-            return None
+            return self._name_by_last_part.get(_normalize(variant))
         parts = _split_name(variant)
         if len(parts) > 1 and len(set(parts)) == 1:
             # Some prompts put each tool into a namespace of the same name.
@@ -215,6 +257,10 @@ class Toolset:
         else:
             found = [one for one in self.names if _split_name(one)[-len(parts) :] == parts]
         return found[0] if len(found) == 1 else None
+
+    def has_name(self, name: str) -> bool:
+        """Return True if a tool has exactly this name or alias."""
+        return self.declared is not None and name in self.declared
 
     def find_named(self, text: str) -> str | None:
         """Return the tool that a broken call names, by a key for the name or else anywhere in it.
@@ -224,7 +270,7 @@ class Toolset:
         keyed = [match[1] for match in _NAME_KEY.finditer(text, 0, _MAX_SEARCHED)]
         if self.declared is None:
             return keyed[0] if keyed else None
-        words = map(strip_name_prefix, _WORD.findall(text, 0, _MAX_SEARCHED))
+        words = map(clean_name, _WORD.findall(text, 0, _MAX_SEARCHED))
         found = (self.resolve_name(name) for name in keyed)
         named = (name for name in words if name in self.tools)
         return next(filter(None, (*found, *named)), None)
@@ -239,7 +285,8 @@ class Toolset:
         return self.declared is not None and self.resolve_name(name) is not None
 
     def has_name_starting_with(self, text: str) -> bool:
-        return f"\n{text}" in _list_spellings(self.names)
+        names = (*(self.declared or ()), *self._name_by_last_part)
+        return f"\n{text}" in _list_spellings(names)
 
     def get_schema(self, name: str) -> dict[str, Any]:
         """Return the schema of a tool; an empty one for an unknown tool."""
@@ -262,11 +309,29 @@ class Toolset:
         return difflib.get_close_matches(name, self.names, 3, 0.5) or list(self.names[:3])
 
     @cached_property
+    def _name_by_last_part(self) -> dict[str, str]:
+        """Names in a namespace by their last part, if only one tool has it."""
+        names: dict[str, list[str]] = {}
+        for name in self.names:
+            names.setdefault(_split_name(name)[-1], []).append(name)
+        return {
+            last: found[0]
+            for last, found in names.items()
+            if len(found) == 1 and "." in found[0] and len(last) > 1
+        }
+
+    @cached_property
     def _names_by_key(self) -> dict[str, list[str]]:
         names: dict[str, list[str]] = {}
         for name in self.names:
             names.setdefault(_normalize(name), []).append(name)
+        for alias, tool in self._by_alias.items():
+            names.setdefault(_normalize(alias), [tool.name])
         return names
+
+
+ANY_TOOLS = Toolset(None)
+"""No tools are known: any may be called."""
 
 
 @lru_cache(maxsize=256)
@@ -284,16 +349,28 @@ def spelling_variants(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for one in (plain, escaped) if one != name))
 
 
-def strip_name_prefix(name: str) -> str:
-    """Clean a name where there are no declared tools to compare it with."""
-    return name.strip().removeprefix("functions.")
+def clean_name(name: str) -> str:
+    """Undo the changes to a name where there are no declared tools to compare it with."""
+    *_, cleaned = _undo_changes(name)
+    return cleaned
 
 
 def _undo_changes(name: str) -> Iterator[str]:
+    """Yield the name with ever more of its changes undone."""
     name = name.strip().replace("\\", "")
     yield name
-    if prefix := _PREFIX.match(name):
-        yield name[prefix.end() :]
+    start = 0
+    for _ in range(_MAX_PREFIXES):
+        if prefix := _PREFIX.match(name, start):
+            start = prefix.end()
+            yield name[start:]
+    token = _CONTROL_TOKEN.search(name, start)
+    plain = name[: token.start()].rstrip() if token else name
+    number = _CALL_NUMBER.search(plain, start)
+    plain = plain[: number.start()] if number else plain
+    if len(plain) < len(name):
+        yield plain
+        yield plain[start:]
 
 
 def _split_name(name: str) -> list[str]:

@@ -20,6 +20,7 @@ COMMANDS = (
 )
 _EXTRAS = {
     "chat": "agent,local",
+    "check": "gateway",
     "eval": "gateway,local",
     "mcp": "agent",
     "probe": "gateway,local",

@@ -6,6 +6,7 @@ ANTHROPIC_BASE_URL=http://127.0.0.1:7878 ANTHROPIC_AUTH_TOKEN=none … claude
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import tomllib
@@ -22,6 +23,11 @@ NO_KEY = "none"
 HIDDEN_KEY = "YOUR_KEY"
 """Printed instead of a key."""
 _BYTES_PER_TOKEN = 4
+_OUTPUT_SHARE = 4
+"""A reply may take a quarter of the context."""
+_COMPRESSION_SHARE = 0.7
+_GEMINI_CONTEXT = 1_048_576
+"""The context that Gemini CLI assumes for every model; only its share of that can be set."""
 
 
 class GatewayAddress(Struct, frozen=True):
@@ -30,6 +36,19 @@ class GatewayAddress(Struct, frozen=True):
     url: str
     model: str
     key: str = NO_KEY
+    context: int | None = None
+    """The model's context in tokens, if it is known."""
+
+    def list_values(self) -> dict[str, str]:
+        """Return the placeholders' values; those that are not known are empty."""
+        context = self.context or 0
+        numbers = {
+            "context": context,
+            "output": context // _OUTPUT_SHARE,
+            "gemini_share": context * _COMPRESSION_SHARE / _GEMINI_CONTEXT,
+        }
+        values = {name: f"{number:.6g}" if context else "" for name, number in numbers.items()}
+        return {"url": self.url, "model": self.model, "key": self.key, **values}
 
 
 class Snippet(Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,6 +67,8 @@ class RunSettings(Struct, frozen=True, forbid_unknown_fields=True):
     env: dict[str, str] = {}
     args: tuple[str, ...] = ()
     home: str = ""
+    text: str = ""
+    files: dict[str, str] = {}
 
 
 class Client(Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,6 +82,7 @@ class Client(Struct, frozen=True, forbid_unknown_fields=True):
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
     unset: tuple[str, ...] = ()
+    overrides: dict[str, tuple[str, ...]] = {}
     file: Snippet | None = None
     run_settings: RunSettings | None = None
     code: Snippet | None = None
@@ -69,6 +91,13 @@ class Client(Struct, frozen=True, forbid_unknown_fields=True):
     def is_runnable(self) -> bool:
         """True if `toolspeak run` can start it without changing a file of the user's."""
         return bool(self.program) and (self.file is None or self.run_settings is not None)
+
+    @property
+    def has_folder(self) -> bool:
+        """True if `toolspeak run` keeps files for it, apart from the user's own."""
+        return self.run_settings is not None and bool(
+            self.run_settings.home or self.run_settings.files
+        )
 
     @property
     def prompt_tokens(self) -> int:
@@ -87,8 +116,10 @@ class LaunchCommand(Struct, frozen=True):
     argv: tuple[str, ...]
     env: dict[str, str] = {}
     unset: tuple[str, ...] = ()
+    settings: dict[str, str] = {}
+    """JSON files to create first, or to add to if they exist: the client may change them."""
     files: dict[str, str] = {}
-    """Files to create first, unless they exist."""
+    """Files to write first, readable only by their owner."""
 
     @property
     def shell_line(self) -> str:
@@ -96,15 +127,18 @@ class LaunchCommand(Struct, frozen=True):
         unset = [word for name in self.unset for word in ("-u", name)]
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
         prefix = ["env", *unset] if unset else []
-        files = [_write_file_command(path, text) for path, text in self.files.items()]
-        return " ".join([*files, *prefix, *variables, *map(shlex.quote, self.argv)])
+        settings = [
+            f"test -e {shlex.quote(path)} || {_write_file_command(path, text)};"
+            for path, text in self.settings.items()
+        ]
+        files = [f"{_write_file_command(path, text)};" for path, text in self.files.items()]
+        return " ".join([*settings, *files, *prefix, *variables, *map(shlex.quote, self.argv)])
 
 
 def _write_file_command(path: str, text: str) -> str:
-    """Return a shell command that creates a file unless it exists."""
+    """Return a shell command that writes a file which only its owner can read."""
     file, folder = shlex.quote(path), shlex.quote(str(Path(path).parent))
-    create = f"mkdir -p {folder} && printf %s {shlex.quote(text)} > {file}"
-    return f"test -e {file} || {{ {create}; }};"
+    return f"(umask 077; mkdir -p {folder} && printf %s {shlex.quote(text)} > {file})"
 
 
 def build_launch(
@@ -115,15 +149,36 @@ def build_launch(
     `args` are the user's own arguments. They come last, so that they override ours.
     """
     settings = client.run_settings or RunSettings()
-    text = fill_template(client.file.text, gateway) if client.file else ""
-    values = {**structs.asdict(gateway), "file": text, "home": str(home)}
+    text = settings.text or (client.file.text if client.file else "")
+    text = fill_template(text, gateway)
+    folder = home / _digest(gateway)
+    values = {**gateway.list_values(), "file": text, "home": str(home), "folder": str(folder)}
     quoted = {name: _escape_quoted(value) for name, value in values.items()}
+    files = {name: fill_template(one, gateway) for name, one in settings.files.items()}
     return LaunchCommand(
         (client.program, *_fill_all(client.args, values), *_fill_all(settings.args, quoted), *args),
         _fill_env({**client.env, **settings.env}, values),
         client.unset,
         {str(home / settings.home): text} if settings.home else {},
+        {str(folder / name): one for name, one in files.items()},
     )
+
+
+def list_overrides(client: Client, model: str) -> Iterator[str]:
+    """Yield the files that override the settings of `toolspeak run`."""
+    for path, texts in client.overrides.items():
+        wanted = (Template(text).substitute(model=model) for text in texts)
+        try:
+            found = Path(path).expanduser().read_text("utf-8", "replace")
+        except (OSError, RuntimeError):
+            continue
+        if all(text in found for text in wanted):
+            yield path
+
+
+def _digest(gateway: GatewayAddress) -> str:
+    """Return a name for a folder, so that clients of two gateways or models have different ones."""
+    return hashlib.sha256(f"{gateway.url} {gateway.model}".encode()).hexdigest()[:12]
 
 
 def build_snippets(client: Client, gateway: GatewayAddress) -> Iterator[Snippet]:
@@ -137,7 +192,7 @@ def build_snippets(client: Client, gateway: GatewayAddress) -> Iterator[Snippet]
         path = Template(file.path).substitute()
         yield Snippet(fill_template(file.text, gateway), path, path.rpartition(".")[2], title)
     if has_command:
-        values = structs.asdict(gateway)
+        values = gateway.list_values()
         argv = (client.program, *_fill_all(client.args, values))
         line = LaunchCommand(argv, _fill_env(client.env, values)).shell_line
         yield Snippet(line, title=client.title)
@@ -146,8 +201,8 @@ def build_snippets(client: Client, gateway: GatewayAddress) -> Iterator[Snippet]
 def fill_template(text: str, gateway: GatewayAddress, *, is_code: bool = True) -> str:
     """Fill lines of code, JSON, YAML or TOML, with values between quotes, or lines of a shell."""
     escape = _escape_quoted if is_code else shlex.quote
-    values = {name: escape(value) for name, value in structs.asdict(gateway).items()}
-    return Template(text.strip("\n")).substitute(values)
+    values = {name: value and escape(value) for name, value in gateway.list_values().items()}
+    return "\n".join(_fill_all(text.strip("\n").split("\n"), values))
 
 
 def _escape_quoted(value: str) -> str:
@@ -157,8 +212,17 @@ def _escape_quoted(value: str) -> str:
 
 
 def _fill_all(texts: Iterable[str], values: Mapping[str, str]) -> list[str]:
-    return [Template(text).substitute(values) for text in texts]
+    return [filled for text in texts if (filled := _fill(text, values)) is not None]
 
 
 def _fill_env(env: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
-    return dict(zip(env, _fill_all(env.values(), values), strict=True))
+    filled = ((name, _fill(text, values)) for name, text in env.items())
+    return {name: text for name, text in filled if text is not None}
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str | None:
+    """Fill in a template, or return None if the value of a placeholder is not known."""
+    template = Template(text)
+    if all(values.get(name, True) for name in template.get_identifiers()):
+        return template.substitute(values)
+    return None

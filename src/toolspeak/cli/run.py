@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -10,13 +11,14 @@ import sys
 from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 
 import msgspec
 from msgspec import Struct
 
-from .._util import escape_for_terminal, state_directory
+from .._util import create_private_file, escape_for_terminal, state_directory
 from ..config.addresses import is_loopback, parse_gateway_url
 from ..config.running_instances import list_responding
 from ..errors import UsageError
@@ -30,6 +32,7 @@ from .clients import (
     GatewayAddress,
     LaunchCommand,
     build_launch,
+    list_overrides,
 )
 
 RUNNABLE = {name: client for name, client in CLIENTS.items() if client.is_runnable}
@@ -65,33 +68,64 @@ def run(options: argparse.Namespace) -> int:
     started_last = (one.url for one in list_responding())
     url = (options.url or next(started_last, DEFAULT_URL)).rstrip("/")
     address = parse_gateway_url(url)
-    model = options.model
+    model, context = options.model, None
     if not (model and options.print):
         # A proxy cannot reach this machine's loopback address.
         proxies = ProxyHandler({} if is_loopback(address.hostname or "") else None)
-        model = _choose_model(client, model, url, _fetch_models(build_opener(proxies), url, key))
+        listed = _fetch_models(build_opener(proxies), url, key)
+        model = _choose_model(client, model, url, listed)
+        context = listed.get(model)
     if not model.isprintable() or model.startswith("-"):
         raise UsageError(
             f"the model name {model!r} begins with `-` or is not printable; "
             "configure an alias for it"
         )
     shown_key = HIDDEN_KEY if key and options.print else key or NO_KEY
-    gateway = GatewayAddress(url, model, shown_key)
+    gateway = GatewayAddress(url, model, shown_key, context)
     launched = build_launch(client, gateway, args, _get_client_folder(name, client))
+    for path in list_overrides(client, model):
+        print(
+            f"toolspeak: {path} overrides these settings: if it names a server, key or model, "
+            f"{client.title} uses those instead of the gateway's",
+            file=sys.stderr,
+        )
     if options.print:
         print(launched.shell_line)
         return 0
+    for path, text in launched.settings.items():
+        _write_private_file(Path(path), _add_settings(Path(path), text))
     for path, text in launched.files.items():
-        # The client may have changed the file since.
-        if not os.path.exists(path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            Path(path).write_text(text, "utf-8")
+        _write_private_file(Path(path), text)
     return _replace_process(client, launched)
+
+
+def _add_settings(path: Path, text: str) -> str:
+    """Return the settings of a JSON file with those of `text`, which take precedence."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return text
+    return json.dumps(_merge(found, json.loads(text)), indent=2, ensure_ascii=False)
+
+
+def _merge(old: Any, new: Any) -> Any:
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    return {**old, **{key: _merge(old.get(key), value) for key, value in new.items()}}
+
+
+def _write_private_file(path: Path, text: str) -> None:
+    """Replace a file at once, since another client may be reading it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    create_private_file(new)
+    new.write_text(text, "utf-8")
+    new.replace(path)
 
 
 def _get_client_folder(name: str, client: Client) -> Path:
     """Return the folder for a client's settings, apart from the user's own."""
-    if not (client.run_settings and client.run_settings.home):
+    if not client.has_folder:
         return Path()
     try:
         return state_directory() / name

@@ -38,7 +38,6 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add(
         "--log",
         "the format of the log on standard error (default: text); json implies --verbose",
-        dest="log_format",
         choices=("text", "json"),
     )
 

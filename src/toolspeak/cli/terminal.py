@@ -20,14 +20,12 @@ from rich.table import Table
 from rich.text import Text
 
 from .._util import escape_for_terminal
-from ..config.loading import LoadedConfig, read_config
+from ..config.loading import OPTIONS, LoadedConfig, read_config
 from ..config.settings import Config
 from ..errors import UsageError
 from .arguments import STDIN
 
 _PIPE_WIDTH = 120
-_OVERRIDES = ("host", "port", "workers", "gguf", "log_format")
-"""Options that override the environment variables TOOLSPEAK_HOST, TOOLSPEAK_PORT …"""
 log = logging.getLogger("toolspeak.cli")
 
 
@@ -146,21 +144,23 @@ class ConfigSource:
 
     def load(self) -> LoadedConfig:
         """Read the configuration; options override environment variables. Print its warnings."""
-        overrides = {
-            f"TOOLSPEAK_{name.upper()}": str(value)
-            for name in _OVERRIDES
-            if (value := getattr(self._options, name, None)) is not None
-        }
-        loaded = read_config(self._file, {**os.environ, **overrides})
+        loaded = read_config(self._file, os.environ, read_overrides(self._options))
         # A reload must read the same file: if it has disappeared, that is an error.
         self._file = Path(loaded.source) if loaded.source else None
         self._on_read(loaded.config)
         for warning in loaded.warnings:
             print_warning(self._console, loaded.config, f"warning: {warning}")
-        if self._options.embedded is None:
-            return loaded
-        config = msgspec.structs.replace(loaded.config, embedded=self._options.embedded)
-        return msgspec.structs.replace(loaded, config=config)
+        return loaded
+
+
+def read_overrides(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options given that override settings."""
+    given = {option: getattr(options, option.removeprefix("--"), None) for option in OPTIONS}
+    return {
+        option: str(value) if isinstance(value, Path) else value
+        for option, value in given.items()
+        if value is not None
+    }
 
 
 def print_warning(console: Console, config: Config, warning: str) -> None:

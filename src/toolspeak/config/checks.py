@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from urllib.parse import SplitResult
 
 from ..dialects import DIALECTS
@@ -25,6 +26,7 @@ from .settings import (
     ServerSettings,
     UpstreamSettings,
     best_match,
+    find_gguf_problem,
     find_store_problem,
     mask_url,
 )
@@ -52,6 +54,9 @@ def find_problems(config: Config) -> Iterator[ConfigProblem]:
     yield from _check_server(config.server)
     if problem := find_store_problem(config.store):
         yield ConfigProblem(problem, "$.store")
+    is_loaded = config.gguf and config.embedded is not False
+    if is_loaded and (problem := find_gguf_problem(Path(config.gguf))):
+        yield ConfigProblem(problem, "$.gguf")
     if config.telemetry.otlp_endpoint:
         yield from _check_telemetry(config.telemetry.otlp_endpoint)
     for name in config.upstreams:

@@ -55,8 +55,8 @@ class ConfigDocument:
         self.values = values or {}
         self.source_paths: dict[str, str] = {}
         """Maps a path in `values` to the path in the file, where they differ."""
-        self.variables: dict[str, str] = {}
-        """Maps a path in `values` to the environment variable that its value comes from."""
+        self.overrides: dict[str, str] = {}
+        """Maps a path in `values` to the environment variable or option that its value is from."""
         self.problems: list[ConfigProblem] = []
         self.warnings: list[ConfigProblem] = []
 
@@ -76,9 +76,9 @@ class ConfigDocument:
         return tuple(dict.fromkeys(map(self._format_problem, problems)))
 
     def _format_problem(self, problem: ConfigProblem) -> str:
-        for path, variable in self.variables.items():
+        for path, source in self.overrides.items():
             if is_inside(problem.path, path):
-                return f"{variable}: {problem.message}"
+                return f"{source}: {problem.message}"
         return f"{self.source}: {ConfigProblem(problem.message, self._source_path(problem.path))}"
 
     def _source_path(self, path: str) -> str:

@@ -1,4 +1,5 @@
-"""Reads the gateway's configuration: a TOML file or LiteLLM's YAML, overridden by the environment.
+"""Reads the gateway's configuration: a TOML file or LiteLLM's YAML, overridden by the environment,
+which options of the command line override.
 
     config = load_config(Path("toolspeak.toml"), os.environ)
 
@@ -11,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -44,11 +46,18 @@ def load_config(path: Path | None, environ: Mapping[str, str]) -> Config:
     return read_config(path, environ).config
 
 
-def read_config(path: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
-    """Return the configuration of a file together with warnings."""
+def read_config(
+    path: Path | None,
+    environ: Mapping[str, str],
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> LoadedConfig:
+    """Return the configuration of a file together with warnings. `options` are names of `OPTIONS`
+    and their values."""
     file = path or _find_config_file(environ)
     document = _read_document(file) if file else ConfigDocument("the settings")
     _apply_environment(document, environ)
+    for option, value in options.items():
+        _override(document, OPTIONS[option], value, option)
     document.expand_variables(environ)
     config = document.build_settings(Config, document.values)
     upstreams = {name: apply_provider(one, environ) for name, one in config.upstreams.items()}
@@ -166,18 +175,42 @@ VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "TOOLSPEAK_OTLP_ENDPOINT": ("telemetry.otlp_endpoint", str),
 }
 """The environment variables that override settings."""
+OPTIONS = {
+    "--host": "server.host",
+    "--port": "server.port",
+    "--workers": "server.workers",
+    "--gguf": "gguf",
+    "--embedded": "embedded",
+    "--log": "server.log_format",
+}
+"""The options of commands that override settings and their variables."""
 _OTHER_VARIABLES = ("TOOLSPEAK_CONFIG", "TOOLSPEAK_CORPUS", "TOOLSPEAK_EMBEDDED_KEY")
 
 
 def _apply_environment(document: ConfigDocument, environ: Mapping[str, str]) -> None:
-    """Override settings with variables, escaped as a file would write them."""
+    """Override settings with variables."""
     for variable, (setting, convert) in VARIABLES.items():
         if value := environ.get(variable):
-            table, _, name = setting.rpartition(".")
-            values = document.values.setdefault(table, {}) if table else document.values
-            if isinstance(values, dict):
-                values[name] = convert(escape_variables(value))
-                document.variables[f"$.{setting}"] = variable
+            _override(document, setting, convert(value), variable)
+
+
+def _override(document: ConfigDocument, setting: str, value: Any, source: str) -> None:
+    """Set a value that comes from a variable or an option, escaped as a file would write it."""
+    table, _, name = setting.rpartition(".")
+    values = document.values.setdefault(table, {}) if table else document.values
+    if isinstance(values, dict):
+        values[name] = _escape(value)
+        document.overrides[f"$.{setting}"] = source
+
+
+def _escape(value: Any) -> Any:
+    match value:
+        case str():
+            return escape_variables(value)
+        case list():
+            return list(map(_escape, value))
+        case _:
+            return value
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> list[str]:

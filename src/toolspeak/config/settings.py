@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -149,6 +150,8 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How many times in a row the same call may give the same result; 0 means no limit."""
     polling_tools: tuple[str, ...] = ()
     """Names or patterns such as `wait_*` of tools that `max_repeats` does not apply to."""
+    tool_aliases: dict[str, str] = {}
+    """Other names by which the model may call a tool: `{"bash": "shell"}`."""
     select_tools_above: PositiveInt | None = None
     """Ask the model to select tools first if the tools take more than this many tokens."""
     weak: bool | Literal["auto"] = "auto"
@@ -189,6 +192,19 @@ def find_store_problem(store: str) -> str:
     if path != store and path and not path.startswith("//"):
         return ""
     return "`store` must be `memory`, sqlite:PATH, redis://…, rediss://… or unix://…"
+
+
+def find_gguf_problem(gguf: Path) -> str:
+    """Return why a model file cannot be loaded; empty if it probably can."""
+    problem = f"{gguf} is not a GGUF file; give one that llama.cpp can load"
+    if gguf.exists() and not gguf.is_file():
+        return problem  # Opening a pipe could take forever.
+    try:
+        with gguf.open("rb") as file:
+            return "" if file.read(4) == b"GGUF" else problem
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        return f"cannot read {gguf} ({reason}); give the path of a GGUF file"
 
 
 def configured_secrets(config: Config) -> Iterator[str]:

@@ -22,7 +22,7 @@ from msgspec import structs
 from ..calls.drafts import CallDraft
 from ..calls.json_values import json_equal, strip_code_fence
 from ..calls.lenient_json import MAX_DEPTH, LenientJsonError, LenientJsonReader, unescape
-from ..calls.schema import get_properties, get_required, parse_text_value, resolve_ref
+from ..calls.schema import find_only_parameter, get_properties, parse_text_value, resolve_ref
 from .form_reader import (
     NO_BODY,
     Body,
@@ -32,7 +32,7 @@ from .form_reader import (
     read_to_closer,
     skip_extra_brackets,
 )
-from .json_bodies import read_json_arguments
+from .json_bodies import parse_program, read_json_arguments
 from .markers import marker_set
 from .tagged_parameters import parse_attributes
 from .template import InvalidBody, NotRenderable, ParsedArguments, render_argument
@@ -265,7 +265,7 @@ def parse_bare_input(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
     text = text.strip()
     if text.lower() in _NO_INPUT:
         return {}, ()
-    key = _only_parameter(schema)
+    key = find_only_parameter(schema)
     if not key:
         raise InvalidBody("the input is not a JSON object")
     for quote in ("```", "`", '"', "'"):
@@ -274,14 +274,6 @@ def parse_bare_input(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
             text = inside.strip("\n") if quote == "```" else inside
             break
     return _type_arguments({key: text}, schema, "bare-input")
-
-
-def _only_parameter(schema: Mapping[str, Any]) -> str:
-    """Return the only parameter that a tool requires or takes, or ""."""
-    for keys in (get_required(schema), list(get_properties(schema))):
-        if len(keys) == 1:
-            return keys[0]
-    return ""
 
 
 def parse_perl_map(text: str, schema_of: Callable[[str], Mapping[str, Any]]) -> CallDraft:
@@ -300,14 +292,6 @@ def parse_perl_map(text: str, schema_of: Callable[[str], Mapping[str, Any]]) -> 
         return CallDraft(name, problem="the arguments cannot be read")
     arguments, repairs = _type_arguments(texts, schema_of(name))
     return CallDraft(name, arguments, repairs=repairs)
-
-
-def parse_program(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
-    """Parse a program, for the parameter that takes it."""
-    key = "code" if "code" in get_properties(schema) else _only_parameter(schema)
-    if not key:
-        raise InvalidBody("the tool has no parameter that takes code")
-    return {key: text.strip()}, ()
 
 
 def is_complete_program(program: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from .._util import format_json
 from ..calls.json_values import json_text_equals
@@ -48,6 +48,17 @@ class TentativeEvents:
     def has_rejections(self) -> bool:
         return any(isinstance(event, CallRejected) for event in self.events)
 
+    def close_last_call(self, text: str) -> None:
+        """Add to the last call what closes it, if `text` is all that was read."""
+        last = max(at for at, event in enumerate(self.events) if isinstance(event, CallEnd))
+        end = self.events[last]
+        assert isinstance(end, CallEnd)
+        self.events[last] = _add_closers(end, text[self.last_call_end :].rstrip())
+
+
+def _add_closers(end: CallEnd, closers: str) -> CallEnd:
+    return structs.replace(end, call=structs.replace(end.call, raw=end.call.raw + closers))
+
 
 class EventWriter:
     """Collects events. White space next to a call or to reasoning is not text: it waits until more
@@ -68,6 +79,10 @@ class EventWriter:
         self._reasoning_space: list[str] = []
         self._reasoning_is_empty = True
         self._note_count = 0
+        self._held_end: CallEnd | None = None
+        """The end of the last call, while its closing markers are being read."""
+        self.holds_call_end = False
+        """Closing markers may follow: the end of a call is held back until they are read."""
         self.trial: TentativeEvents | None = None
         """Takes all events while it is not certain that they will be emitted."""
         self.last_character = ""
@@ -90,6 +105,8 @@ class EventWriter:
 
     def take_events(self) -> list[Event]:
         """Return the events since the last time."""
+        if not self.holds_call_end:
+            self._release_call_end()
         self._flush_text()
         events, self._events = self._events, []
         return events
@@ -101,6 +118,11 @@ class EventWriter:
             return
         self._flush_text()
         for event in events:
+            if self._held_end is not None:
+                self._release_call_end()
+            if isinstance(event, CallEnd):
+                self._held_end = event
+                continue
             if isinstance(event, Note):
                 self._note_count += 1
                 if self._note_count == MAX_NOTES:
@@ -120,6 +142,18 @@ class EventWriter:
             self.mark_call_boundary()
         self.emit(*trial.events)
 
+    def end_call(self, closers: str = "") -> None:
+        """Release the end of the last call, with its closing markers."""
+        self.holds_call_end = False
+        if closers and (end := self._held_end):
+            self._held_end = _add_closers(end, closers)
+        self._release_call_end()
+
+    def _release_call_end(self) -> None:
+        if self._held_end is not None:
+            self._events.append(self._held_end)
+            self._held_end = None
+
     def _flush_text(self) -> None:
         if self._text:
             self._events.append(TextDelta("".join(self._text)))
@@ -128,6 +162,8 @@ class EventWriter:
     def write_text(self, text: str) -> None:
         if not text:
             return
+        if self._held_end is not None:
+            self._release_call_end()
         self.last_character = text[-1]
         self._on_text(text)
         if self.tail:
@@ -238,7 +274,9 @@ class CallSink:
             self.retract_streamed_call()
             streamed = None
         claimed_id = streamed.start.id if streamed else ""
-        resolution = self._resolver.make_call(checked, wanted_id, raw, claimed_id=claimed_id)
+        resolution = self._resolver.make_call(
+            checked, wanted_id, raw, claimed_id=claimed_id, dialect=dialect.name
+        )
         call = resolution.call
         if call is None:
             self.retract_streamed_call()

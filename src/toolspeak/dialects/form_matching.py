@@ -325,6 +325,7 @@ class FormMatcher:
         calls_before = sink.call_count
         is_tentative = must_close or attempt.ends_message or self.is_exhaustive
         trial = writer.trial = TentativeEvents() if is_tentative else None
+        writer.holds_call_end = True
         try:
             body = yield from attempt.run(reader)
             found = body.has_calls
@@ -336,20 +337,24 @@ class FormMatcher:
                 raise HeldTooLong
         except HeldTooLong:
             writer.end_trial(emits=False)
+            writer.end_call()
             self._write_overlong_call()
             return True
         except (FormRejected, UndeclaredCall):
             writer.end_trial(emits=False)
+            writer.end_call()
             raise
         writer.end_trial(emits=found)
         if not found:
+            writer.end_call()
             sink.retract_streamed_call()
             sink.forget_calls(keep=calls_before)
             return False
         if trial and self.is_exhaustive and trial.has_rejections():
+            writer.end_call()
             return False
         self._is_list = body.in_list
-        yield from self._read_closers(attempt, body)
+        yield from self._read_closers(attempt, body, trial.last_call_end if trial else 0)
         return True
 
     def _is_closed(self, form: CallForm, body: Body, *, or_ends: bool) -> Reading[bool]:
@@ -385,12 +390,15 @@ class FormMatcher:
 
     # Closing markers.
 
-    def _read_closers(self, attempt: FormReader, body: Body) -> Reading[None]:
-        """Read what closes a call, and write the text of rejected drafts."""
+    def _read_closers(self, attempt: FormReader, body: Body, call_end: int) -> Reading[None]:
+        """Read what closes a call, and write the text of rejected drafts. The last call ended
+        `call_end` characters after the buffer's hold."""
         buffer, writer, form = self._buffer, self._writer, attempt.form
         earlier = {} if writer.length_since_call else self._open_closers
         self._open_closers = dict.fromkeys((*body.fence, *form.all_closers, *earlier))
         self._missing_closers, self._has_noted_stray_closer = (), False
+        if not self._open_closers:
+            writer.end_call()
         space = ""
         is_closed = not form.closer
         while True:
@@ -419,8 +427,10 @@ class FormMatcher:
             self._note_missing_closer(attempt)
         text = buffer.release()
         if attempt.rejections:
+            writer.end_call()
             writer.write_text(text)
         else:
+            writer.end_call(text[call_end:].removesuffix(space))
             writer.mark_call_boundary()
             writer.write_text(space)
 

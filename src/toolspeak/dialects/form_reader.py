@@ -16,9 +16,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ..calls.drafts import CallDraft
+from ..calls.drafts import CallDraft, unwrap_call
 from ..calls.resolution import CallResolver, CheckedDraft, drop_repetition, reject_draft
-from ..calls.tools import strip_name_prefix
+from ..calls.tools import clean_name
 from ..events import TextDelta
 from ..types import Rejection
 from .call_sink import CallSink, EventWriter
@@ -149,7 +149,7 @@ class FormReader:
     def resolve_name(self, name: str) -> str | None:
         """Return the spelling under which the named tool may be called here, or None."""
         found = self.tools.resolve_name(name)
-        return found or (strip_name_prefix(name) or None if self.accepts_undeclared else None)
+        return found or (clean_name(name) or None if self.accepts_undeclared else None)
 
     def find_named(self, text: str) -> str:
         """Return the tool that a broken call names, or ""."""
@@ -198,6 +198,12 @@ class FormReader:
     def add_call(self, draft: CallDraft, start: int = 0, text: str = "") -> None:
         """Make a call, or reject it. Its text begins `start` characters after the buffer's hold;
         `text` is given if several calls have that text in common."""
+        drafts = unwrap_call(draft, self.tools)
+        for one in drafts:
+            text = text if len(drafts) == 1 else one.describe()
+            self._add_call(one, start, text)
+
+    def _add_call(self, draft: CallDraft, start: int, text: str) -> None:
         if self.buffer.is_held_too_long():
             raise HeldTooLong
         draft = self._with_problems(draft)
@@ -252,7 +258,7 @@ class FormReader:
 
     def _is_no_call_name(self, name: str) -> bool:
         """Return True if the dialect uses the name to say "no call", and no tool has it."""
-        is_no_call = strip_name_prefix(name) in self.form.dialect.no_call_names
+        is_no_call = clean_name(name) in self.form.dialect.no_call_names
         return is_no_call and not self.tools.is_declared(name)
 
     def _accept(self, checked: CheckedDraft, wanted_id: str, start: int) -> None:
@@ -317,11 +323,14 @@ def read_fence(attempt: FormReader) -> Reading[None]:
 def skip_extra_brackets(attempt: FormReader) -> Reading[None]:
     """Skip brackets before the closer: models often close one more than they opened."""
     buffer, closer = attempt.buffer, attempt.form.closer
-    if not closer:
+    if not closer and not attempt.is_expected():
         return
     mark = buffer.held_length()
     brackets = yield from buffer.read_run(_BRACKETS, MAX_EXTRA_BRACKETS)
     if brackets and brackets.strip():
+        if not closer and not (yield from buffer.peek()):
+            note_extra_brackets(attempt, brackets)
+            return
         for end in (*attempt.fence, closer):
             if (yield from buffer.read_literal(end)):
                 buffer.position -= len(end)

@@ -9,15 +9,17 @@ up to its end. One that breaks JSON's rules is repaired, up to its closing marke
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from .._util import format_json
 from ..calls import json_values
-from ..calls.drafts import ARGUMENT_KEYS, CallDraft, read_drafts
+from ..calls.coercion import ARGUMENT_KEYS
+from ..calls.drafts import CallDraft, read_drafts
 from ..calls.json_values import STRICT_DECODER, is_nested_deeper
 from ..calls.lenient_json import MAX_DEPTH, unescape
+from ..calls.schema import find_only_parameter, get_properties
 from .form_reader import (
     MAX_EXTRA_BRACKETS,
     NO_BODY,
@@ -30,7 +32,7 @@ from .form_reader import (
     skip_extra_brackets,
 )
 from .markers import marker_set
-from .template import NAME_IS_KEY
+from .template import NAME_IS_KEY, InvalidBody, ParsedArguments
 from .text_buffer import (
     COMPLETE,
     NEED_MORE,
@@ -56,6 +58,7 @@ _CALL_HEAD = re.compile(
 )
 """The beginning of a call up to its arguments, where they come last."""
 _ARGUMENT_KEY = re.compile(rf"""\b(?:{"|".join(ARGUMENT_KEYS)})["']?\s*:""")
+_PROGRAM_OPENER, _PROGRAM_CLOSER = "<code>", "</code>"
 _NEEDS_ESCAPING = re.compile(r"[\x00-\x1f]|\\")
 _ESCAPABLE = re.compile(r'"|\\.|[\x00-\x1f]', re.S)
 
@@ -123,8 +126,52 @@ def _read_call_object(attempt: FormReader) -> Reading[Body]:
         name = _name_broken_call(attempt, start)
         attempt.add_call(CallDraft(name, problem=result.problem), start)
         return Body(is_truncated=result.is_truncated)
+    if (yield from _is_program_next(attempt, result.value)):
+        return (yield from _read_program(attempt, result.value, start))
     found = _add_calls(attempt, result, start)
     return Body(found, is_truncated=result.is_truncated)
+
+
+def _is_program_next(attempt: FormReader, value: Any) -> Reading[bool]:
+    """Return True if a program follows a call that has no arguments: `{…}<code>print(1)</code>`."""
+    buffer, form = attempt.buffer, attempt.form
+    if not (form.opener and isinstance(value, dict)) or any(
+        value.get(key) for key in ARGUMENT_KEYS
+    ):
+        return False
+    mark = buffer.held_length()
+    yield from buffer.read_space()
+    found = yield from buffer.is_next(_PROGRAM_OPENER)
+    rest = buffer.text[buffer.position :]
+    is_cut_off = buffer.is_final and len(rest) > 1 and _PROGRAM_OPENER.startswith(rest)
+    buffer.seek(mark)
+    return found or is_cut_off
+
+
+def _read_program(attempt: FormReader, value: dict[str, Any], start: int) -> Reading[Body]:
+    """Read the program that is a call's only argument; it may contain its own closer."""
+    buffer = attempt.buffer
+    attempt.sink.retract_streamed_call()
+    yield from buffer.read_space()
+    yield from buffer.read_literal(_PROGRAM_OPENER)
+    code_start = buffer.held_length()
+    while (yield from buffer.read_through_marker(marker_set((_PROGRAM_CLOSER,)))):
+        end = buffer.held_length()
+        if (yield from _is_closer_next(attempt)):
+            break
+        if not attempt.form.closer and (yield from buffer.peek_past_separator()) == "<":
+            break
+    else:
+        return Body(has_calls=False, is_truncated=True)
+    code = buffer.held_text()[code_start : end - len(_PROGRAM_CLOSER)]
+    for draft in read_drafts(value, attempt.tools):
+        try:
+            arguments, repairs = parse_program(code, attempt.tools.get_schema(draft.name))
+        except InvalidBody as error:
+            attempt.add_call(structs.replace(draft, problem=draft.problem or str(error)), start)
+        else:
+            attempt.add_call(structs.replace(draft, arguments=arguments, repairs=repairs), start)
+    return Body()
 
 
 def _name_broken_call(attempt: FormReader, start: int) -> str:
@@ -150,9 +197,9 @@ def _add_calls(attempt: FormReader, result: JsonResult, start: int) -> bool:
     """Make or reject every call that a decoded value holds; return whether there is one."""
     value = result.value
     name_is_key = attempt.form.dialect.json_keys == NAME_IS_KEY
-    drafts = list(read_drafts(value, attempt.tools.declared, name_is_key=name_is_key))
+    drafts = list(read_drafts(value, attempt.tools, name_is_key=name_is_key))
     if attempt.accepts_undeclared and any(draft.problem for draft in drafts):
-        drafts = list(read_drafts(value, None, name_is_key=name_is_key))
+        drafts = list(read_drafts(value, name_is_key=name_is_key))
     if drafts and isinstance(value, dict) and "tool_calls" in value:
         # The text beside the calls; if they are not calls, the whole object stays text.
         are_calls = all(not d.problem and attempt.resolve_name(d.name) for d in drafts)
@@ -163,9 +210,18 @@ def _add_calls(attempt: FormReader, result: JsonResult, start: int) -> bool:
         repairs = (*repairs, "extra-keys") if draft.ignored_keys else repairs
         draft = structs.replace(draft, repairs=repairs)
         is_alone = len(drafts) == 1
-        text = "" if is_alone else format_json({"name": draft.name, "arguments": draft.arguments})
+        text = "" if is_alone else draft.describe()
         attempt.add_call(draft, start, text)
     return bool(drafts)
+
+
+def parse_program(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
+    """Parse a program, for the parameter that takes it."""
+    is_code = not schema or "code" in get_properties(schema)
+    key = "code" if is_code else find_only_parameter(schema)
+    if not key:
+        raise InvalidBody("the tool has no parameter that takes code")
+    return {key: text.strip()}, ()
 
 
 def read_exact_call(attempt: FormReader, _: Header) -> Reading[Body]:

@@ -89,6 +89,12 @@ def dialects_for_model(model: str) -> tuple[Dialect, ...]:
     return tuple(dict.fromkeys(dialect for _, dialect in fragments))
 
 
+def find_taught_dialect(model: str) -> Dialect | None:
+    """Return the dialect in which a model is asked for calls, or None if it is not known."""
+    known = dialects_for_model(model)
+    return next((dialect for dialect in known if dialect.evidence != "prose"), None)
+
+
 class Scope(Struct, frozen=True, gc=False):
     """The dialects that are recognized in a reply, and where."""
 
@@ -100,6 +106,10 @@ class Scope(Struct, frozen=True, gc=False):
     """Recognized anywhere, but only with the name of a declared tool: all else is prose."""
     is_strict: bool = False
     """Only calls with markers are accepted, and only if they are closed."""
+
+    def has_closing_tag(self, literal: str) -> bool:
+        """Return True if a named dialect closes calls with this tag."""
+        return any(literal in dialect.closing_tags for dialect in self.named)
 
     def has_control_token(self, literal: str) -> bool:
         """Return True if a named dialect has this control token."""
@@ -116,7 +126,11 @@ EVERY_DIALECT = Scope(
 def build_scope(
     dialect: str | Dialect | Sequence[Dialect], trust: Trust, *, has_tools: bool
 ) -> Scope:
-    """Return the scope for a reply in which `dialect` is expected."""
+    """Return the scope for a reply in which `dialect` is expected.
+
+    Of several dialects, those after the first whose calls look like prose count only with declared
+    tools.
+    """
     if isinstance(dialect, Dialect):
         named = (dialect,)
     elif not isinstance(dialect, str):
@@ -126,17 +140,24 @@ def build_scope(
     else:
         name = get_dialect(dialect).name
         named = tuple(variant for variant in ALL_DIALECTS if variant.name == name)
-    return _build_scope(named, trust, has_tools)
+    in_prose: tuple[Dialect, ...] = ()
+    if not isinstance(dialect, (str, Dialect)):
+        in_prose = tuple(one for one in named[1:] if one.evidence == "prose")
+        named = tuple(one for one in named if one not in in_prose)
+    return _build_scope(named, in_prose if has_tools else (), trust, has_tools)
 
 
 @lru_cache(maxsize=256)
-def _build_scope(named: tuple[Dialect, ...], trust: Trust, has_tools: bool) -> Scope:
+def _build_scope(
+    named: tuple[Dialect, ...], in_prose: tuple[Dialect, ...], trust: Trust, has_tools: bool
+) -> Scope:
     others = tuple(dialect for dialect in ALL_DIALECTS if dialect not in named)
     if trust == "strict":
         marked = tuple(dialect for dialect in others if dialect.evidence == "marker")
         return Scope(named, marked, is_strict=True)
-    prose = tuple(dialect for dialect in others if dialect.name in _PROSE_DIALECTS)
-    return Scope(named, others, prose if trust == "lenient" and has_tools else ())
+    if trust == "lenient" and has_tools:
+        in_prose += tuple(dialect for dialect in others if dialect.name in _PROSE_DIALECTS)
+    return Scope(named, others, in_prose)
 
 
 # Sets of literals.
@@ -248,6 +269,8 @@ class Marker(Struct, frozen=True, eq=False):
     """It is never text."""
     is_trailing_token: bool = False
     """It is not text if nothing follows it."""
+    begins_citation_tag: bool = False
+    """It begins a tag around cited text, which is not text itself."""
     message_to_user: MessageToUser | None = None
     """It begins this message."""
     inert_closer: str = ""
@@ -523,6 +546,8 @@ def _add_tokens(dialect: Dialect, markers: dict[str, Marker], *, is_named: bool)
         _add_meaning(markers, opener, result_closer=closer, position=position)
     for token in dialect.trailing_tokens:
         _add_meaning(markers, token, is_trailing_token=True)
+    for token in dialect.citation_tags if is_named else ():
+        _add_meaning(markers, token, begins_citation_tag=True)
     for token in dialect.answer_openers if is_named else ():
         _add_meaning(markers, token, turn="answer")
     for token in dialect.closing_tags:

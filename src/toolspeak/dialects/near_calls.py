@@ -17,7 +17,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from ..calls.drafts import ARGUMENT_KEYS, NAME_KEYS
+from ..calls.coercion import ARGUMENT_KEYS
+from ..calls.drafts import NAME_KEYS
 from ..calls.json_values import STRICT_DECODER
 from ..calls.resolution import MAX_QUOTE, CallKey, call_key
 from ..calls.tools import Toolset, spelling_variants
@@ -70,7 +71,7 @@ class ReplyTail:
 
 def may_hold_near_call(text: str, tools: Toolset) -> bool:
     """Return True if a text names a declared tool at all."""
-    spellings = (one for name in tools.names for one in (name, *spelling_variants(name)))
+    spellings = (one for name in tools.declared or () for one in (name, *spelling_variants(name)))
     return any(_has_word(text, spelling) for spelling in spellings)
 
 

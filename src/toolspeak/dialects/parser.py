@@ -76,6 +76,8 @@ _MAX_NESTING = 4
 """The depth to which calls are searched for in the arguments of other calls."""
 _SPACE = re.compile(r"\s*+")
 _OPENER = re.compile(r"<[^<>]{2,}>|\[[A-Z_]{4,}\]")
+_CITED_PLACE, _MAX_CITED_PLACE = re.compile(r"(?::[\s\d:,\[\]]*)?"), 200
+"""The place in a document after the beginning of a citation tag: `: 0:[1,2]`."""
 _CONTROL_TOKEN_STARTS = ("<|", "<｜")
 """Only a model's own tokens begin with these: explanations do not hold them."""
 
@@ -205,7 +207,7 @@ place. "near-calls": the same, except in code in another language."""
 def build_machine(options: ParserOptions, search: Search = "") -> ReplyMachine:
     """Build the machine that reads one text."""
     toolset = Toolset(options.tools)
-    names = None if toolset.declared is None else toolset.names
+    names = None if toolset.declared is None else tuple(toolset.declared)
     scope = EVERY_DIALECT
     if not search:
         scope = build_scope(options.dialect, options.trust, has_tools=names is not None)
@@ -571,12 +573,19 @@ class ReplyMachine:
             return (yield from self._drop_control_token(literal, marker))
         if marker.is_trailing_token:
             return (yield from self._drop_trailing_tokens(literal))
+        if marker.begins_citation_tag:
+            return (yield from self._drop_citation_tag(literal, marker))
         if marker.turn:
             self._matcher.is_turn_over |= marker.turn == "answer"
             return False
         if marker.closes_call:
-            in_code = yield from self._context.is_code(marker)
-            return not in_code and self._matcher.read_late_closer(literal)
+            if (yield from self._context.is_code(marker)):
+                return False
+            is_read = self._matcher.read_late_closer(literal)
+            has_calls = self._sink.call_count or self._unread_markers or self.writer.has_fault
+            if is_read or has_calls or not self._table.scope.has_closing_tag(literal):
+                return is_read
+            return (yield from self._drop_trailing_tokens(literal))
         if marker.inert_closer:
             self.writer.write_text(literal)
             self.buffer.position += len(literal)
@@ -609,7 +618,7 @@ class ReplyMachine:
         buffer = self.buffer
         if buffer.offset < self._end_of_tokens_in_text:
             return False
-        tokens = marker_set((*self._table.control_tokens, *self._table.trailing_tokens))
+        tokens = marker_set((literal, *self._table.control_tokens, *self._table.trailing_tokens))
         buffer.hold()
         while match := (yield from buffer.match_marker(tokens)):
             buffer.position = match.end()
@@ -619,6 +628,21 @@ class ReplyMachine:
             buffer.restore()
             return False
         self.writer.note_control_token(literal, buffer.release())
+        return True
+
+    def _drop_citation_tag(self, literal: str, marker: Marker) -> Reading[bool]:
+        """Drop a tag around text that cites a document; the text stays."""
+        if (yield from self._context.is_code(marker)):
+            return False
+        buffer = self.buffer
+        buffer.hold()
+        buffer.position += len(literal)
+        place = yield from buffer.read_run(_CITED_PLACE, _MAX_CITED_PLACE)
+        if place is None or not (yield from buffer.read_literal(">")):
+            buffer.restore()
+            return False
+        tag = buffer.release()
+        self.writer.note_control_token(tag, tag)
         return True
 
     def _drop_result(self, opener: str, closer: str) -> Reading[bool]:

@@ -54,6 +54,10 @@ _SEVERAL_CALLS = {"list", "lines", "echo", "content", *_CODE_SEPARATORS}
 _NESTING = MAX_DEPTH - 10
 """The maximum nesting of arguments: the dialect adds some levels around them."""
 
+_RESULT_ID = re.compile(r"\$id\b|\$id_json\b")
+_NEXT_ACTION = "Make the next call if you need one. Otherwise answer the user."
+"""Ends the results of a turn."""
+
 
 def render_calls(
     dialect: str | Dialect, calls: Sequence[ToolCall], tools: Iterable[Any] | None = None
@@ -77,8 +81,32 @@ def render_calls(
     return f"{before}{written}{after}"
 
 
-def render_results(dialect: str | Dialect, results: Sequence[ToolResult]) -> str:
-    """Render the results of one turn. Empty results and errors are labelled."""
+def render_results(
+    dialect: str | Dialect,
+    results: Sequence[ToolResult],
+    *,
+    with_ids: bool = True,
+    with_continuation: bool = True,
+) -> str:
+    """Render the results of one turn for the user's message: which calls they belong to, the
+    results in the format of the dialect, and a request to go on. Empty results and errors are
+    labelled.
+
+    `with_ids` adds the ids of the calls to the heading, for dialects that do not write them.
+    """
+    if not results:
+        return ""
+    dialect = get_dialect(dialect) if isinstance(dialect, str) else dialect
+    with_ids = with_ids and not _RESULT_ID.search(dialect.result_template)
+    labels = dict.fromkeys(_label_result(result, with_ids) for result in results)
+    of = ", ".join(filter(None, labels))
+    heading = f"Result{'s' if len(results) > 1 else ''}{' of ' if of else ''}{of}:"
+    blocks = render_result_blocks(dialect, results)
+    return "\n\n".join((heading, blocks, *((_NEXT_ACTION,) if with_continuation else ())))
+
+
+def render_result_blocks(dialect: str | Dialect, results: Sequence[ToolResult]) -> str:
+    """Render the results in the format of the dialect, and nothing else."""
     dialect = get_dialect(dialect) if isinstance(dialect, str) else dialect
     written = [_render_result(dialect, index, result) for index, result in enumerate(results)]
     joiner = (
@@ -469,6 +497,13 @@ def _join_code(kind: str, written: Sequence[str]) -> str:
 
 
 # Results.
+
+
+def _label_result(result: ToolResult, with_id: bool) -> str:
+    """Return the name of the call that a result belongs to, and its id."""
+    if with_id and result.call_id:
+        return f"{result.name} ({result.call_id})" if result.name else result.call_id
+    return result.name
 
 
 def _render_result(dialect: Dialect, index: int, result: ToolResult) -> str:

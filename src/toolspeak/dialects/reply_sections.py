@@ -48,7 +48,9 @@ _BEFORE_JSON = frozenset("{[`")
 _BEFORE_CODE = frozenset("[`")
 _TICKS = re.compile(r"`*")
 _FENCE_LABEL = re.compile(r"[\w+\-]*")
-_MAX_WORD_LENGTH = 40
+_STRAYS = re.compile(r"""[\])}"'\s]*""")
+"""Signs that models write after the last call, although nothing before it opened them."""
+_MAX_WORD_LENGTH, _MAX_STRAYS = 40, 8
 _TAG = re.compile(r"</?+[\w:.\-]*+>?+")
 _PEOPLE = frozenset(("assistant", "user", "all", "self"))
 
@@ -455,7 +457,9 @@ class BareMessageReader:
             buffer.active_scanner = None
             found, is_too_long = False, True
         if found and trial.has_calls():
-            buffer.release()
+            text = buffer.release()
+            if not self._rejected_texts:
+                trial.close_last_call(text)
             state.writer.end_trial(emits=True)
             state.writer.write_text("\n".join(self._rejected_texts))
             return "calls"
@@ -556,6 +560,11 @@ class BareMessageReader:
                 writer.add_note("repaired-trailing-comma", "a comma follows the last call")
             return True
         mark = buffer.held_length()
+        strays = yield from buffer.read_run(_STRAYS, _MAX_STRAYS)
+        if strays and not (yield from buffer.peek()):
+            writer.add_note("repaired-extra-closer", "the last call is closed twice", strays)
+            return True
+        buffer.seek(mark)
         if follows != "<" or body.fence:
             return False
         tag = yield from buffer.read_run(_TAG, _MAX_WORD_LENGTH)

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..calls import json_values
-from ..calls.drafts import ARGUMENT_KEYS
+from ..calls.coercion import ARGUMENT_KEYS
 from ..calls.json_values import json_equal
 from ..calls.schema import (
     allowed_types,
@@ -28,7 +28,7 @@ from ..calls.schema import (
     parse_text_value,
 )
 from .form_reader import NO_BODY, Body, FormReader, Header
-from .markers import marker_set
+from .markers import MarkerSet, marker_set
 from .template import (
     CallForm,
     Dialect,
@@ -43,7 +43,7 @@ from .template import (
     render_argument,
     split_markers,
 )
-from .text_buffer import COMPLETE, NEED_MORE, Reading
+from .text_buffer import COMPLETE, NEED_MORE, Reading, TextBuffer
 
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""")
 _ATTRIBUTES = r"""((?:\s*+[\w:.-]++\s*+=\s*+(?:"[^"]*"|'[^']*'|[^\s"'<>=/]++))*+)\s*+(/?)>"""
@@ -52,11 +52,13 @@ _SPACE = r"(?:\s|\\n)*+"
 CDATA_OPEN, CDATA_CLOSE = "<![CDATA[", "]]>"
 _CDATA = re.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", re.S)
 _CDATA_START = re.compile(r"\s*<!\[CDATA\[")
-_OUTSIDE, _IN_VALUE, _IN_CDATA = range(3)
+_OUTSIDE, _IN_VALUE, _IN_CDATA, _IN_INNER_CALL = range(4)
 _END_TAG = re.compile(r"</([\w:.\-]{1,60})>\s*\Z")
 _VALUE_TAGS = ("parameter", "param", "arg", "argument", "arg_key", "arg_value", "value")
 _GAP = 16
 """The most white space that may be between two closing tags."""
+_INNER_WORD_LENGTH = 80
+"""The longest name, or attributes, of a call that a value quotes."""
 
 
 class ParameterFormat(Struct, frozen=True, eq=False):
@@ -72,6 +74,8 @@ class ParameterFormat(Struct, frozen=True, eq=False):
     """The literal that ends a value; empty if the value is an attribute."""
     allows_cdata: bool
     """Values may be CDATA sections."""
+    has_own_lines: bool
+    """A value is on separate lines: the line breaks next to its tags do not belong to it."""
     tag: TagTemplate | None
 
 
@@ -81,6 +85,8 @@ def parameter_format(dialect: Dialect) -> ParameterFormat:
     at = next((i for i, p in enumerate(parts) if isinstance(p, Slot) and p.kind == "value"), -1)
     before, after = (parts[:at], parts[at + 1 :]) if at >= 0 else (parts, ())
     closes = next((part.stripped_text for part in after if isinstance(part, LiteralText)), "")
+    begins = before[-1] if before else None
+    has_own_lines = isinstance(begins, LiteralText) and begins.text.endswith("\n")
     tag = next((part for part in before if isinstance(part, TagTemplate)), None)
     found = _markers_before_value(before)
     pattern = _parameter_pattern(before)
@@ -91,7 +97,13 @@ def parameter_format(dialect: Dialect) -> ParameterFormat:
         pattern = pattern.removesuffix(ends + _SPACE + opens)
         pattern += f"(?:{ends}{_SPACE})++(?:{opens}|(?P<unopened>))"
     return ParameterFormat(
-        re.compile(pattern), found[0], found[-1], closes, dialect.allows_cdata, tag
+        re.compile(pattern),
+        found[0],
+        found[-1],
+        closes,
+        dialect.allows_cdata,
+        has_own_lines,
+        tag,
     )
 
 
@@ -160,8 +172,11 @@ class _Search(Struct, frozen=True, eq=False):
 
 @lru_cache(maxsize=256)
 def _searches(form: CallForm) -> tuple[_Search, ...]:
-    """Return the searches outside of values, inside of values, and inside of CDATA sections."""
+    """Return the searches outside of values, inside of values, of CDATA sections and of calls that
+    values quote."""
     params, closer, after = parameter_format(form.dialect), form.closer, form.all_closers
+    inner_opener, inner, inner_length = _inner_call(form)
+    edges = (closer, inner_opener)
     gap = rf"\s{{0,{_GAP}}}"
     both = [f"{re.escape(closer)}(?={gap}{re.escape(end)})" for end in after if end != closer]
     outside = [closer, *after, params.value_opener] if params.value_closer else [closer, *after]
@@ -179,24 +194,65 @@ def _searches(form: CallForm) -> tuple[_Search, ...]:
             max(map(len, outside)),
         ),
         _Search(
-            re.compile("|".join([re.escape(params.value_closer), *section, *both])),
-            re.compile("|".join(re.escape(text[0]) for text in (*inside, closer) if text)),
-            max(longest, _GAP + max(map(len, inside))),
+            re.compile("|".join([re.escape(params.value_closer), *section, *both, inner])),
+            re.compile("|".join(re.escape(text[0]) for text in (*inside, *edges) if text)),
+            max(longest, _GAP + max(map(len, inside)), inner_length),
         ),
         _Search(re.compile(r"\]\](?=>)"), re.compile(r"\]"), len(CDATA_CLOSE)),
+        _Search(
+            re.compile(f"{re.escape(closer)}|{inner}"),
+            re.compile("|".join(re.escape(text[0]) for text in edges if text)),
+            max(len(closer), inner_length),
+        ),
     )
+
+
+@lru_cache(maxsize=256)
+def _inner_call(form: CallForm) -> tuple[str, str, int]:
+    """Return the literal that begins a call inside a value; the pattern of its header, and how long
+    that may be."""
+    word, gap = rf"[^<>\n]{{1,{_INNER_WORD_LENGTH}}}", rf"\s{{0,{_GAP}}}"
+    parts = [LiteralText(form.opener), *form.header]
+    parts = [part for part in parts if not isinstance(part, LiteralText) or part.stripped_text]
+    texts = [
+        f"<{one.name}" if isinstance(one, TagTemplate) else getattr(one, "stripped_text", "")
+        for one in parts
+    ]
+    first = max((i for i, text in enumerate(texts) if text.startswith("<")), default=0)
+    words = [
+        gap.join(map(re.escape, split_markers(text))) if text else word for text in texts[first:]
+    ]
+    if isinstance(parts[first], TagTemplate):
+        words = [f"{words[0]}\\s{word}>"]
+    elif not texts[-1]:
+        # Nothing ends the name: a parameter must follow it.
+        words += [gap, re.escape(parameter_format(form.dialect).first_literal)]
+    longest = sum(map(len, texts)) + (len(words) + 1) * (_INNER_WORD_LENGTH + _GAP)
+    return texts[first], "".join(words), longest
 
 
 class ParameterScanner:
     """Finds the end of a call with tagged parameters: the first closing tag outside of values.
 
     A value without a closing tag ends where the call and its wrapper are closed in direct
-    succession, because no value is likely to contain that.
+    succession, because no value is likely to contain that. With `reads_inner_calls`, a call that a
+    value quotes is a part of it.
     """
 
-    __slots__ = ("_ends", "_place", "_searches", "closing_marker", "state", "value_start")
+    __slots__ = (
+        "_depth",
+        "_ends",
+        "_place",
+        "_reads_inner_calls",
+        "_searches",
+        "_value_closer",
+        "closing_marker",
+        "has_inner_calls",
+        "state",
+        "value_start",
+    )
 
-    def __init__(self, form: CallForm) -> None:
+    def __init__(self, form: CallForm, *, reads_inner_calls: bool = True) -> None:
         self.state = NEED_MORE
         self._ends = (form.closer, *form.all_closers)
         self.closing_marker = ""
@@ -204,10 +260,19 @@ class ParameterScanner:
         self.value_start = -1
         """The beginning of the current value; -1 outside of values and in CDATA sections."""
         self._place = _OUTSIDE
+        self._reads_inner_calls = reads_inner_calls
+        self.has_inner_calls = False
+        """A value quotes a call, or begins to."""
+        self._depth = 0
+        """How many calls inside the value are open."""
         self._searches = _searches(form)
+        self._value_closer = parameter_format(form.dialect).value_closer
 
     def is_outside_value(self) -> bool:
         return self._place == _OUTSIDE
+
+    def is_in_value(self) -> bool:
+        return self._place == _IN_VALUE
 
     def step(self, text: str, at: int) -> int:
         while True:
@@ -218,6 +283,10 @@ class ParameterScanner:
                 first = search.first.search(text, start)
                 return first.start() if first else len(text)
             at = match.end()
+            if self._place == _IN_INNER_CALL:
+                self._depth += -1 if match[0] in self._ends else 1
+                self._place = _IN_INNER_CALL if self._depth else _IN_VALUE
+                continue
             if match[0] in self._ends:
                 self.state = COMPLETE
                 self.closing_marker = match[0]
@@ -226,6 +295,10 @@ class ParameterScanner:
                 self._place, self.value_start = _IN_VALUE, at
             elif match[0].endswith(CDATA_OPEN):
                 self._place, self.value_start = _IN_CDATA, -1
+            elif match[0] != self._value_closer:
+                if self._reads_inner_calls:
+                    self.has_inner_calls = True
+                    self._place, self._depth = _IN_INNER_CALL, 1
             else:
                 self._place, self.value_start = _OUTSIDE, -1
 
@@ -248,8 +321,13 @@ def read_parameters(attempt: FormReader, header: Header) -> Reading[Body]:
         return NO_BODY
     start = buffer.held_length()
     scanner = ParameterScanner(form)
-    if (yield from buffer.scan(scanner)) == COMPLETE:
-        body = buffer.held_text()[start:].removesuffix(scanner.closing_marker)
+    if (yield from buffer.scan(scanner)) != COMPLETE and scanner.has_inner_calls:
+        scanner = _seek_end_of_quotes(attempt, start) or scanner
+    if scanner.state == COMPLETE:
+        closing_marker = yield from _seek_last_closer(attempt, scanner)
+        if not closing_marker:
+            return Body(has_calls=False, is_truncated=True)
+        body = buffer.held_text()[start:].removesuffix(closing_marker)
         attempt.add_body(header, body, parse)
         return Body(is_closed=True)
     body = buffer.held_text()[start:] + buffer.text[buffer.position :]
@@ -263,6 +341,62 @@ def read_parameters(attempt: FormReader, header: Header) -> Reading[Body]:
         buffer.seek(start + end + len(form.closer))
     attempt.add_body(header, body[:end], parse)
     return Body()
+
+
+def _seek_end_of_quotes(attempt: FormReader, start: int) -> ParameterScanner | None:
+    """Go to the end of a call whose values only begin calls, and do not end them.
+
+    That is certain only if the reply was not cut off, and nothing but other calls follows.
+    """
+    buffer, form = attempt.buffer, attempt.form
+    scanner = ParameterScanner(form, reads_inner_calls=False)
+    body = buffer.held_text()[start:] + buffer.text[buffer.position :]
+    end = scanner.step(body, 0)
+    if scanner.state != COMPLETE or scanner.is_in_value() or not buffer.is_complete:
+        return None
+    rest, tokens = body[end:].strip(), form.dialect.control_tokens
+    for marker in form.all_closers:
+        rest = rest.removeprefix(marker).lstrip()
+    begins_call = rest.startswith((_inner_call(form)[0], form.opener or "<", *tokens))
+    if rest and not (begins_call and rest.endswith((*form.all_closers, *tokens))):
+        return None
+    buffer.seek(start + end)
+    return scanner
+
+
+def _seek_last_closer(attempt: FormReader, scanner: ParameterScanner) -> Reading[str]:
+    """Go to the last marker that may close the call, and return it; "" if it may be cut off.
+
+    If other text follows a call, and its value and the call are closed again before any other call
+    begins, the first closing tags were part of the value.
+    """
+    buffer, form, found = attempt.buffer, attempt.form, scanner.closing_marker
+    value_closer = parameter_format(form.dialect).value_closer
+    closers = marker_set((form.closer, *form.all_closers))
+    openers = tuple(filter(None, (form.opener, _inner_call(form)[0])))
+    edges = marker_set((value_closer, *openers)) if value_closer else marker_set(openers)
+    last_edges = marker_set(openers) if scanner.is_in_value() else edges
+    while value_closer:
+        end = buffer.held_length()
+        yield from _skip_closers(buffer, closers)
+        closes_value, match = False, None
+        if (yield from buffer.peek()) and not (yield from buffer.match_marker(last_edges)):
+            while not match and (yield from buffer.read_through_marker(edges)) == value_closer:
+                closes_value = True
+                yield from buffer.read_space()
+                match = yield from buffer.match_marker(closers)
+        if match is None:
+            buffer.seek(end)
+            return "" if closes_value and not buffer.is_complete else found
+        buffer.position, found, last_edges = match.end(), match[0], edges
+    return found
+
+
+def _skip_closers(buffer: TextBuffer, closers: MarkerSet) -> Reading[None]:
+    yield from buffer.read_space()
+    while match := (yield from buffer.match_marker(closers)):
+        buffer.position = match.end()
+        yield from buffer.read_space()
 
 
 def find_truncated_closer(body: str, form: CallForm) -> int:
@@ -281,7 +415,7 @@ def find_unclosed_value_end(body: str, form: CallForm) -> int:
 
     That is a closer that only closers follow, and that closes no other call inside the value.
     """
-    scanner = ParameterScanner(form)
+    scanner = ParameterScanner(form, reads_inner_calls=False)
     scanner.step(body, 0)
     end = body.find(form.closer, scanner.value_start) if scanner.value_start >= 0 else -1
     openers = (
@@ -300,9 +434,7 @@ def parse_parameters(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> 
     declared = get_properties(schema)
     arguments: dict[str, Any] = {}
     repairs: dict[str, None] = {}
-    for key, text, hints, tag_repairs in split_parameters(
-        body, parameter_format(dialect), declared
-    ):
+    for key, text, hints, tag_repairs in split_parameters(body, dialect, declared):
         repairs |= dict.fromkeys(tag_repairs)
         if not key:
             raise InvalidBody("a parameter has no name")
@@ -337,14 +469,16 @@ def unwrap_arguments(
 
 
 def split_parameters(
-    body: str, params: ParameterFormat, declared: Mapping[str, Any]
+    body: str, dialect: Dialect, declared: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, dict[str, str], list[str]]]:
     """Yield the key of every parameter, its text, the attributes of its tag, and the repairs."""
-    match = params.pattern.search(body)
+    params = parameter_format(dialect)
+    tags = _mask_inner_calls(body, dialect)
+    match = params.pattern.search(tags)
     end = 0
     text = ""
     while match:
-        repairs = _repairs_between(body[end : match.start()], params, text)
+        repairs = _repairs_between(tags[end : match.start()], params, text)
         key, hints = _key_and_hints(match, params)
         if key != hints.get("key", "").strip():
             repairs.append("quoted")
@@ -353,36 +487,73 @@ def split_parameters(
         if not params.value_closer:
             yield key, hints.get("value", ""), hints, repairs
             end = match.end()
-            match = params.pattern.search(body, end)
+            match = params.pattern.search(tags, end)
             continue
-        start = _skip_cdata(body, match.end()) if params.allows_cdata else match.end()
-        following = params.pattern.search(body, start)
-        end = body.find(params.value_closer, start)
-        if following and (end < 0 or following.start() < end):
-            # A closing tag is missing, unless the text that looks like a tag belongs to the value.
-            name = _key_and_hints(following, params)[0]
-            if end < 0 or (name != key and (name in declared or not declared)):
-                end = following.start()
-            else:
-                following = params.pattern.search(body, end)
-        end = len(body) if end < 0 else end
+        end, following = _find_value_end(tags, params, match, key, declared)
         text = body[match.end() : end]
-        closed = body.startswith(params.value_closer, end)
+        closed = tags.startswith(params.value_closer, end)
         if match.groupdict().get("unopened") is not None:
             repairs.append("missing-tag")
             if not closed:
                 raise InvalidBody(f"the parameter {key!r} has no value")
         if closed:
             end += len(params.value_closer)
+            if params.value_closer in text and params.allows_cdata is False:
+                repairs.append("inner-closers")
         else:
             text, repair = _read_unclosed_value(text, key)
             repairs.append(repair)
         match = following
         if not match:
-            repairs += _repairs_between(body[end:], params, text)
+            repairs += _repairs_between(tags[end:], params, text)
         yield key, text, hints, repairs
     if not end:
-        _repairs_between(body, params, "")
+        _repairs_between(tags, params, "")
+
+
+def _mask_inner_calls(body: str, dialect: Dialect) -> str:
+    """Return the text with every call that a value quotes replaced by other characters."""
+    form = dialect.forms[0]
+    opener, inner, _ = _inner_call(form)
+    if opener not in body:
+        return body
+    masked: list[str] = []
+    start = end = depth = 0
+    for match in re.finditer(f"(?P<closer>{re.escape(form.closer)})|{inner}", body):
+        start = start if depth else match.start()
+        depth = max(depth - 1, 0) if match["closer"] else depth + 1
+        if not depth and start < match.start():
+            masked += body[end:start], "\0" * (match.end() - start)
+            end = match.end()
+    return "".join((*masked, body[end:]))
+
+
+def _find_value_end(
+    tags: str,
+    params: ParameterFormat,
+    match: re.Match[str],
+    key: str,
+    declared: Mapping[str, Any],
+) -> tuple[int, re.Match[str] | None]:
+    """Return where the value of a parameter ends, and the match of the next parameter."""
+    closer = params.value_closer
+    start = _skip_cdata(tags, match.end()) if params.allows_cdata else match.end()
+    following = params.pattern.search(tags, start)
+    end = tags.find(closer, start)
+    if following and (end < 0 or following.start() < end):
+        # A closing tag is missing, unless the text that looks like a tag belongs to the value.
+        name = _key_and_hints(following, params)[0]
+        if end < 0 or (name != key and (name in declared or not declared)):
+            return following.start(), following
+        following = params.pattern.search(tags, end)
+    if end < 0:
+        return len(tags), following
+    # Other text between two closing tags belongs to the value, and so does the first tag.
+    stop = following.start() if following else len(tags)
+    last = tags.rfind(closer, end, stop)
+    between, rest = tags[end:last].replace(closer, ""), tags[last + len(closer) : stop]
+    is_text = between.replace("\\n", "").strip() and not rest.replace("\\n", "").strip()
+    return last if is_text else end, following
 
 
 def _repairs_between(text: str, params: ParameterFormat, value: str) -> list[str]:
@@ -448,11 +619,12 @@ def decode_value(
     inside = unwrap_cdata(text) if dialect.allows_cdata else None
     if inside is not None:
         text = inside
-    elif text.startswith("\r\n"):
-        text = text[2:].removesuffix("\r\n")
-    elif text.startswith("\n"):
-        # A value on separate lines; an inline value keeps all its white space.
-        text = text[1:].removesuffix("\n")
+    elif parameter_format(dialect).has_own_lines:
+        # An inline value keeps all its white space.
+        if text.startswith("\r\n"):
+            text = text[2:].removesuffix("\r\n")
+        elif text.startswith("\n"):
+            text = text[1:].removesuffix("\n")
     types = allowed_types(schema, root)
     if types and not (hints.get("string") == "false" and "string" in types and len(types) > 1):
         return parse_text_value(text, schema, root, repairs)
@@ -494,7 +666,7 @@ def _render_param(key: str, value: Any, dialect: Dialect, schema: Mapping[str, A
         "string": "true" if isinstance(value, str) else "false",
         "type": "number" if kind == "integer" else kind,
     }
-    values = [text, f"\n{text}\n"]
+    values = [text]
     if dialect.allows_cdata and CDATA_CLOSE not in text:
         values.append(f"{CDATA_OPEN}{text}{CDATA_CLOSE}")
     spellings = (
@@ -513,7 +685,9 @@ def _render_param(key: str, value: Any, dialect: Dialect, schema: Mapping[str, A
 
 def _ends_at_closer(written: str, dialect: Dialect) -> bool:
     """Return True if a call that ends with this parameter is found to end there."""
-    form = dialect.forms[0]
+    form, closer = dialect.forms[0], parameter_format(dialect).value_closer
+    if closer and written.count(closer) > 1 and CDATA_OPEN not in written:
+        return False
     scanner = ParameterScanner(form)
     whole = f"{written}{form.closer}{''.join(form.all_closers[1:])}"
     end = scanner.step(whole, 0)

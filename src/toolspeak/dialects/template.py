@@ -319,6 +319,8 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """Spans that only tools may write; if a model writes one, it is dropped."""
     trailing_tokens: tuple[str, ...] = ()
     """Tokens that are dropped at the end of a message; they are text anywhere else."""
+    citation_tags: tuple[str, ...] = ()
+    """Literals that begin a tag around text that cites a document; a place may follow, then `>`."""
     allows_prose: bool = False
     """A few words may precede and follow the JSON."""
     reserved_names: tuple[str, ...] = ()

@@ -50,10 +50,14 @@ FALLBACK = "fallback"
 """The reason for an attempt with another upstream: the previous one has failed."""
 TOOLS_REJECTED = "tools rejected"
 """The reason for an attempt without native tools: the upstream rejected them."""
+FIELD_REJECTED = "field rejected"
+"""The reason for an attempt without some field: the upstream rejected it by name."""
 UNSELECTED_TOOL = "unselected tool"
 """The reason for an attempt with all tools: the model called one that was not selected."""
 PREPARATION = "tool selection"
-"""The reason for a side question: the model selects tools, or a small model decides one step."""
+"""The reason for a side question: the model selects the tools that it needs."""
+DECISION = "decision"
+"""The reason for a side question: a small model makes one decision on the way to its calls."""
 
 _LETTERS = string.ascii_letters + string.digits
 _MIN_CHARACTERS_PER_TOKEN = 3
@@ -103,6 +107,13 @@ class Attempt(Struct, frozen=True, kw_only=True):
         return _dialect_of(self.plan)
 
     @property
+    def read_dialects(self) -> tuple[Dialect, ...]:
+        """All dialects in which the model may write calls, the expected one first."""
+        names = () if self.profile.trust == "strict" else self.plan.other_dialects
+        expected = (self.dialect,) if self.dialect else ()
+        return (*expected, *map(get_dialect, names))
+
+    @property
     def is_forwardable(self) -> bool:
         """True if client and upstream share API and model name, and no tools are involved."""
         request, profile = self.request, self.profile
@@ -128,7 +139,7 @@ def prepare_attempt(
 ) -> Attempt:
     """Write `request` for a model and encode it for its upstream."""
     plan = plan or plan_request(request, profile)
-    tools = OfferedTools(request)
+    tools = OfferedTools(request, profile.tool_aliases)
     escaper = NO_ESCAPER
     if plan.mode == "native":
         model_request, notes = _write_native(request, profile)
@@ -219,7 +230,13 @@ def _encode(request: Request, profile: ModelProfile, notes: tuple[Note, ...]) ->
 
 def apply_quirks(body: Json, quirks: Quirks) -> tuple[Json, tuple[Note, ...]]:
     """Return the request as the provider accepts it, with a note for every dropped field."""
-    if not (quirks.rename or quirks.replace or quirks.drop or _changes_messages(quirks)):
+    if not (
+        quirks.rename
+        or quirks.replace
+        or quirks.drop
+        or quirks.drop_in_tools
+        or _changes_messages(quirks)
+    ):
         return body, ()
     out: Json = {}
     for key, value in body.items():
@@ -227,15 +244,15 @@ def apply_quirks(body: Json, quirks: Quirks) -> tuple[Json, tuple[Note, ...]]:
             known = quirks.replace.get(key, {})
             changed = known.get(value, value) if isinstance(value, str) else value
             out[quirks.rename.get(key, key)] = changed
-    messages = body.get("messages")
+    messages, tools = body.get("messages"), body.get("tools")
+    lost = [key for key in quirks.drop if key in body]
     if isinstance(messages, list) and _changes_messages(quirks):
         out["messages"] = [_adapt_message(message, quirks) for message in messages]
-    lost = [key for key in quirks.drop if key in body]
-    lost += [
-        f"messages[].{key}"
-        for key in quirks.drop_in_messages
-        if isinstance(messages, list) and any(key in message for message in messages)
-    ]
+        lost += _find_lost(messages, quirks.drop_in_messages, "messages")
+    if isinstance(tools, list) and quirks.drop_in_tools:
+        out["tools"] = [_drop_in_tool(tool, quirks.drop_in_tools) for tool in tools]
+        functions = (tool.get("function") or {} for tool in tools)
+        lost += _find_lost([*tools, *functions], quirks.drop_in_tools, "tools")
     notes = (
         Note("unsupported", f"this provider does not support `{key}`; dropped", f"$.{key}")
         for key in lost
@@ -243,13 +260,37 @@ def apply_quirks(body: Json, quirks: Quirks) -> tuple[Json, tuple[Note, ...]]:
     return out, tuple(notes)
 
 
+def _find_lost(objects: list[Json], keys: tuple[str, ...], field: str) -> list[str]:
+    return [f"{field}[].{key}" for key in keys if any(key in one for one in objects)]
+
+
+def _drop_in_tool(tool: Json, keys: tuple[str, ...]) -> Json:
+    out = {key: value for key, value in tool.items() if key not in keys}
+    if isinstance(function := out.get("function"), dict):
+        out["function"] = {key: value for key, value in function.items() if key not in keys}
+    return out
+
+
 def _changes_messages(quirks: Quirks) -> bool:
-    return bool(quirks.drop_in_messages or quirks.call_id_length)
+    return bool(quirks.drop_in_messages or quirks.call_id_length or quirks.think_tags)
 
 
 def _adapt_message(message: Json, quirks: Quirks) -> Json:
+    if quirks.think_tags and message.get("reasoning_content"):
+        message = _move_reasoning_to_content(message)
     out = {key: value for key, value in message.items() if key not in quirks.drop_in_messages}
     return _fit_call_ids(out, quirks.call_id_length) if quirks.call_id_length else out
+
+
+def _move_reasoning_to_content(message: Json) -> Json:
+    out = dict(message)
+    text = f"<think>\n{out.pop('reasoning_content')}\n</think>\n\n"
+    content = out.get("content")
+    if isinstance(content, list):
+        out["content"] = [{"type": "text", "text": text}, *content]
+    else:
+        out["content"] = text + (content or "")
+    return out
 
 
 def _fit_call_ids(message: Json, length: int) -> Json:

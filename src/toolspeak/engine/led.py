@@ -16,13 +16,12 @@ from ..events import ArgumentsDelta, CallEnd, CallStart, Event
 from ..security.escaping import NO_ESCAPER
 from ..security.message_origin import last_user_text
 from ..types import Message, Plan, Request, ResponseFormat, Text, ToolCall, ToolChoice, ToolResult
-from .attempt import Attempt, prepare_attempt
+from .attempt import DECISION, Attempt, prepare_attempt
 from .guided import Guide, Step
 from .plan import ModelProfile, OfferedTools, plan_request
 from .reply_reader import CallExtractor
-from .tool_selection import PREPARATION
 
-_DECISION = "a small model is led to its calls: one decision at a time"
+_ONE_DECISION = "a small model is led to its calls: one decision at a time"
 _NO_CALL = "a small model is led to its calls, and none of the tools fits what was asked"
 _CLEAR = "a small model is led to its calls, and all that they need stands in the question"
 _DECIDED = "a small model is led to its calls, and has made all decisions that they need"
@@ -77,10 +76,8 @@ class Led:
             max_tokens=_MOST_TOKENS,
             sampling={"temperature": 0.0},
         )
-        plan = Plan("native", reasons=(_DECISION,))
-        return prepare_attempt(
-            request, self._target, plan, reason=PREPARATION, is_side_question=True
-        )
+        plan = Plan("native", reasons=(_ONE_DECISION,))
+        return prepare_attempt(request, self._target, plan, reason=DECISION, is_side_question=True)
 
     def hear(self, text: str) -> bool:
         """What the model has decided; False if that cannot be used."""

@@ -21,6 +21,7 @@ After each attempt, the first of these that applies decides:
     there is a reply                                end with it                       _finish
     the upstream failed, but there is a first       end with the first reply,
     reply, or part of one was sent                  or with the failure               _after_failure
+    the upstream rejected a field by name           ask again, without the field      recovery.py
     the upstream rejected native tools              ask again, tools in the prompt    recovery.py
     the upstream failed, is busy or too slow        fall back                         run
     the upstream failed otherwise                   raise the failure                 run
@@ -78,6 +79,7 @@ from .recovery import (
     Recovery,
     rejects_all_tools,
 )
+from .rejected_fields import name_rejected_image
 from .reply_reader import ReplyReader
 from .tool_selection import needs_tool_selection, prepare_tool_selection, select_tools
 
@@ -266,6 +268,9 @@ class Pipeline:
             self.failures.append((attempt.profile.upstream, problem.failure))
             # The client has received part of a reply, or can have the first one: no fallback.
             return self._end(self._first_reply) if self._can_use_first_reply else [problem.failure]
+        if note := self.recovery.plan_without_field(attempt, problem):
+            self.notes.append(note)
+            return None
         if self.recovery.plan_without_native_tools(attempt, problem):
             message = f"{NOTES['tools-rejected']} {problem.failure.message}"
             self.notes.append(Note("tools-rejected", message))
@@ -273,8 +278,9 @@ class Pipeline:
         if problem.failure.kind not in _FALLBACK_FAILURES:
             # The rejection of the tools explains more than the failure of the attempt without them.
             problem = self.recovery.tools_error or problem
+        failure = name_rejected_image(problem.failure, attempt.request, attempt.profile.model)
         # This frame refers to `problem`: raising it would be a reference cycle with the request.
-        raise UpstreamError(problem.failure, problem.headers)
+        raise UpstreamError(failure, problem.headers)
 
     # What the caller does while an attempt is under way.
 
@@ -424,7 +430,7 @@ class Pipeline:
         ignores_tools = recovery.has_left_native and bool(reply.calls)
         is_text_call = None
         if recovery.plan.mode == "native" and reply.calls:
-            is_text_call = any(call.raw for call in reply.calls)
+            is_text_call = any(call.dialect for call in reply.calls)
         needs_prompt = rejects_tools or ignores_tools
         if not needs_prompt and is_text_call is None:
             return None

@@ -11,7 +11,7 @@ tools of a request as the model sees them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache, partial
 from typing import Literal
 
@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from .._util import memoize_by_identity
 from ..calls.tools import Toolset
-from ..dialects.markers import dialects_for_model
+from ..dialects.markers import dialects_for_model, find_taught_dialect
 from ..types import (
     Capabilities,
     Note,
@@ -32,7 +32,13 @@ from ..types import (
     ToolsMode,
     Trust,
 )
-from ..wires.encoding import LossLog, NameRule, ToolNames, convert_freeform_tool
+from ..wires.encoding import (
+    LossLog,
+    NameRule,
+    ToolNames,
+    convert_freeform_tool,
+    join_namespace,
+)
 from ..wires.fields import HOSTED_TOOLS
 
 DEFAULT_DIALECT = "tagged"
@@ -58,6 +64,8 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
     retries: int = 2
     max_repeats: int = 3
     """How many times in a row the model may make the same call with the same result."""
+    tool_aliases: dict[str, str] = {}
+    """Other names by which the model may call a tool, with the tool's name."""
     polling_tools: tuple[str, ...] = ()
     """Names, or patterns of names, of tools that may repeat a call without limit."""
     select_tools_above: int | None = None
@@ -120,7 +128,9 @@ def _plan(
 ) -> Plan:
     chosen, why = _choose_dialect(mode, dialect, model)
     reasons = (reason, why) if why else (reason,)
-    return Plan(mode, chosen, reasoning_open, reasons)
+    known = () if mode == "constrained" else dialects_for_model(model)
+    others = dict.fromkeys(one.name for one in known if one.name != chosen)
+    return Plan(mode, chosen, reasoning_open, reasons, tuple(others))
 
 
 def involves_tools(request: Request) -> bool:
@@ -160,7 +170,7 @@ def _choose_dialect(mode: ToolsMode, configured: str | None, model: str) -> tupl
         return CONSTRAINED, ""
     if configured:
         return configured, f"`dialect` is set to {configured} for this model"
-    known = next(iter(dialects_for_model(model)), None)
+    known = find_taught_dialect(model)
     if known:
         return known.name, f"models with this name write {known.name}"
     return (DEFAULT_DIALECT, "") if mode == "prompt" else (None, "")
@@ -177,13 +187,16 @@ class OfferedTools:
         mcp.files/read    ->  mcp_files_read          as the model sees it
         mcp_files_read    ->  mcp.files/read          as the client declared it
 
-    A freeform tool is offered as one that takes an object with one string.
+    A freeform tool is offered as one that takes an object with one string. `aliases` maps other
+    names by which the model may call a tool to the tool's name.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, aliases: Mapping[str, str] | None = None) -> None:
         choice = request.tool_choice
         declared = self._declared = request.tools or ()
         self._names, self.all = _rename_tools(declared)
+        if aliases:
+            self.all = tuple(self._add_aliases(aliases))
         self.allowed: tuple[Tool, ...] = self.all
         """The tools that `tool_choice` allows; `all` are those of the request."""
         if choice.mode == "none":
@@ -195,9 +208,24 @@ class OfferedTools:
         self.has_hosted_tools = bool(request.extra.get(HOSTED_TOOLS))
         """The upstream's API also runs tools of its own."""
 
+    def _add_aliases(self, aliases: Mapping[str, str]) -> Iterator[Tool]:
+        for declared, tool in zip(self._declared, self.all, strict=True):
+            own = (alias for alias, name in aliases.items() if name == declared.name)
+            yield structs.replace(tool, aliases=(*tool.aliases, *own))
+
     def to_model_call(self, call: ToolCall) -> ToolCall:
         """Return a call from the history under the name that the model knows."""
         name = self._names.to_wire(call.name, call.namespace)
+        if name == call.name and call.namespace is None and not call.freeform:
+            return call
+        return structs.replace(call, name=name, namespace=None, freeform=False)
+
+    def read_reply_call(self, call: ToolCall) -> ToolCall:
+        """Return a structured call of a reply under the model's name for its tool. A name that is
+        none of the request's stays as the model wrote it."""
+        name = self._names.find_wire_name(call.name, call.namespace)
+        if name is None:
+            name = join_namespace(call.namespace, call.name)
         if name == call.name and call.namespace is None and not call.freeform:
             return call
         return structs.replace(call, name=name, namespace=None, freeform=False)
@@ -234,15 +262,23 @@ def _rename_tools(declared: tuple[Tool, ...]) -> tuple[ToolNames, tuple[Tool, ..
     names = ToolNames(declared, _NAME_RULE)
     losses = LossLog("", "")
     written = (
-        structs.replace(
+        _rename_tool(
             convert_freeform_tool(tool, losses, "$.tools"),
-            name=names.to_wire(tool.name, tool.namespace),
-            namespace=None,
-            freeform=tool.freeform,
+            tool,
+            names.to_wire(tool.name, tool.namespace),
         )
         for tool in declared
     )
     return names, tuple(written)
+
+
+def _rename_tool(tool: Tool, declared: Tool, name: str) -> Tool:
+    """Return a tool under the name that the model knows. Its own name is an alias of that."""
+    own = join_namespace(declared.namespace, declared.name)
+    aliases = declared.aliases if own == name else (own, *declared.aliases)
+    return structs.replace(
+        tool, name=name, namespace=None, freeform=declared.freeform, aliases=aliases
+    )
 
 
 @cache

@@ -24,7 +24,7 @@ from .._util import format_json
 from ..calls.tools import as_tools
 from ..dialects import Dialect, render_calls, render_results, render_tools
 from ..dialects.markers import get_dialect
-from ..dialects.render import sample_call, tools_for_examples
+from ..dialects.render import render_result_blocks, sample_call, tools_for_examples
 from ..dialects.template import EXAMPLE_ANSWER, EXAMPLE_REQUEST
 from ..errors import Unrepresentable
 from ..security.escaping import Escaper
@@ -63,7 +63,6 @@ models get lost in long prompts."""
 _CONTEXT_WINDOW_SHARE = 8
 """A full tool list may take one eighth of a known context window."""
 _CHARACTERS_PER_TOKEN = 4
-_NEXT_ACTION = "Make the next call if you need one. Otherwise answer the user."
 _TOOL_FIELDS = re.compile("tool|function|mcp|response_format", re.I)
 _MAX_STOPS = 4
 """The number of stop sequences that most servers accept."""
@@ -133,7 +132,7 @@ def _write_example(dialect: Dialect, tools: Sequence[Tool], steps: Sequence[Tool
     for call in calls:
         result = ToolResult(call_id=call.id, name=call.name, content="ok")
         turns.append(f"Assistant: {render_calls(dialect, [call], tools)}")
-        turns.append(f"Tool: {render_results(dialect, [result])}")
+        turns.append(f"Tool: {render_result_blocks(dialect, [result])}")
     return "\n".join((*turns, EXAMPLE_ANSWER))
 
 
@@ -342,16 +341,13 @@ class PromptWriter:
 
     def _render_results(self, results: list[ToolResult], *, is_last: bool) -> str:
         escaped = [self._escape_result(result) for result in results]
-        names = dict.fromkeys(result.name for result in escaped if result.name)
-        of = f" of {', '.join(names)}" if names else ""
-        head = f"Result{'s' if len(escaped) > 1 else ''}{of}:"
-        rendered = render_results(self._dialect, escaped)
-        return "\n\n".join((head, rendered, *((_NEXT_ACTION,) if is_last else ())))
+        # Where the dialect writes no ids, the model has never seen them.
+        return render_results(self._dialect, escaped, with_ids=False, with_continuation=is_last)
 
     def _escape_result(self, result: ToolResult) -> ToolResult:
         call = self._calls.get(result.call_id)
         call = call or ToolCall(id=result.call_id, name=result.name, arguments={})
-        name = self._tools.to_model_call(call).name
+        name = call.name and self._tools.to_model_call(call).name
         return structs.replace(result, name=name, content=self._escaper.escape(result.text))
 
 

@@ -1,6 +1,7 @@
 """Recovery: what the model is asked next when its reply, or its upstream, has failed.
 
     outcome of the reply     ->  the first step of RECOVERY_STEPS that is possible, then the next
+    upstream rejects a field ->  the same request once more, without that field
     upstream rejects tools   ->  the same request once more, with the tools in the prompt
 
 Each step changes the request or the plan of the next attempt. A correction tells the model what was
@@ -32,10 +33,17 @@ from ..types import (
     ToolCall,
     ToolChoice,
 )
-from .attempt import TOOLS_REJECTED, UNSELECTED_TOOL, Attempt, prepare_attempt
+from .attempt import (
+    FIELD_REJECTED,
+    TOOLS_REJECTED,
+    UNSELECTED_TOOL,
+    Attempt,
+    prepare_attempt,
+)
 from .holdback import SentState
 from .outcome import OUTCOMES, Outcome, OutcomeKind
 from .plan import ModelProfile, OfferedTools, involves_tools, plan_with_mode
+from .rejected_fields import FieldChange, find_rejected_field
 
 Step = Literal["correct", "continue", "constrain", "prompt", "reformat"]
 STEPS: dict[Step, str] = {
@@ -58,6 +66,8 @@ RECOVERY_STEPS: dict[OutcomeKind, tuple[Step, ...]] = {
     "empty": ("correct", "prompt", "correct"),
 }
 """The steps for each outcome that is a fault, in order. Other outcomes need no recovery."""
+_MAX_FIELD_CHANGES = 4
+"""Upstreams name one field at a time."""
 _IGNORES_TOOLS = frozenset[OutcomeKind]({"missing-call", "false-refusal", "near-call", "empty"})
 """Outcomes of a native model that seems not to have seen its tools."""
 
@@ -77,6 +87,8 @@ class Recovery:
         """The upstream's error when it rejected native tools."""
         self.has_left_native = False
         """The model ignored its native tools, so later attempts use another mode."""
+        self.field_changes: list[FieldChange] = []
+        """The fields that the upstream rejected, each of which was dropped or renamed."""
         self._reason = reason
         self._next_request = request
         self._prefix = ""
@@ -191,6 +203,20 @@ class Recovery:
 
     # After a failure of the upstream.
 
+    def plan_without_field(self, attempt: Attempt, problem: UpstreamError) -> Note | None:
+        """Drop or rename the field that the upstream rejected by name; return a note if so."""
+        change = find_rejected_field(problem.failure, attempt.outgoing.body)
+        known = {one.name for one in self.field_changes}
+        if change is None or len(known) >= _MAX_FIELD_CHANGES:
+            return None
+        if {change.name, change.replacement} & known:
+            # The upstream takes neither of its names.
+            return None
+        self.field_changes.append(change)
+        self.profile = structs.replace(self.profile, quirks=change.apply(self.profile.quirks))
+        self._reason = FIELD_REJECTED
+        return Note("field-rejected", change.describe(), f"$.{change.name}")
+
     def plan_without_native_tools(self, attempt: Attempt, problem: UpstreamError) -> bool:
         """Move the tools into the prompt if the upstream rejected them; once. Return True if so."""
         is_first = self.tools_error is None and self.profile.mode == "auto"
@@ -215,6 +241,8 @@ _ABOUT_THESE_TOOLS = re.compile(
     re.I,
 )
 """Error texts about the tools or calls of one request: others may be accepted."""
+_ABOUT_A_FIELD = re.compile(r"parallel_tool_calls|tool_choice|tools?[\[.][\w\].]*strict", re.I)
+"""Names of fields next to the tools. An error about such a field says nothing about tools."""
 REJECTION_STATUSES = frozenset({400, 404, 405, 415, 422, 500, 501})
 """Statuses that may mean that the upstream does not support the request; others never do."""
 
@@ -227,15 +255,22 @@ def is_tool_rejection(attempt: Attempt, failure: Failure) -> bool:
 
 def rejects_tools(failure: Failure) -> bool:
     """Return True if a failure is about tools. Too many tokens say nothing about tools as such."""
-    if failure.kind == "context_length":
-        return False
-    text = f"{failure.message} {failure.param or ''} {failure.code or ''}"
-    return failure.status in REJECTION_STATUSES and _ABOUT_TOOLS.search(text) is not None
+    return _may_reject(failure) and _ABOUT_TOOLS.search(_error_text(failure)) is not None
 
 
 def rejects_all_tools(failure: Failure) -> bool:
-    """Return True if a failure is about tools as such, and not about these ones."""
-    return rejects_tools(failure) and _ABOUT_THESE_TOOLS.search(failure.message) is None
+    """Return True if a failure is about tools as such, and not about these ones or one field."""
+    if not _may_reject(failure) or _ABOUT_THESE_TOOLS.search(failure.message):
+        return False
+    return _ABOUT_TOOLS.search(_ABOUT_A_FIELD.sub("", _error_text(failure))) is not None
+
+
+def _may_reject(failure: Failure) -> bool:
+    return failure.kind != "context_length" and failure.status in REJECTION_STATUSES
+
+
+def _error_text(failure: Failure) -> str:
+    return f"{failure.message} {failure.param or ''} {failure.code or ''}"
 
 
 # Corrections.

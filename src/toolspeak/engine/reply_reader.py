@@ -148,7 +148,7 @@ def _make_text_reader_factory(attempt: Attempt) -> TextReaderFactory | None:
     def open_text_reader(reads_reasoning: bool) -> TextReader:
         nonlocal prefix
         parser = Parser(
-            dialect=attempt.dialect or AUTO,
+            dialect=attempt.read_dialects or AUTO,
             tools=attempt.offered.allowed,
             trust=attempt.profile.trust,
             context=attempt.context,
@@ -362,20 +362,30 @@ class CallExtractor:
 
     def _check_structured(self, call: ToolCall) -> list[Event]:
         """Resolve the name and validate the arguments of a call that came as a structure."""
-        written = self._tools.to_model_call(call)
+        written = self._tools.read_reply_call(call)
         text = "".join(self._arguments)
-        resolution = self._resolver.resolve_structured(written, text)
-        if rejection := resolution.rejection:
-            if rejection.code == "unknown-tool" and self._tools.has_hosted_tools:
-                return self._claim_and_accept(call, text)
-            rejection = structs.replace(rejection, name=call.name)
-            note = Note(rejection.code, rejection.problem, rejection.raw)
-            return [CallRejected(rejection), note, self._write_rejected(call.name, call.input)]
-        if (resolved := resolution.call) is None:
-            return list(resolution.notes)
-        if resolved.name != written.name or resolved.arguments != call.arguments:
-            text = ""  # The text of the arguments no longer matches the call.
-        return [*resolution.notes, *self._accept(self._tools.to_client_call(resolved), text)]
+        events: list[Event] = []
+        for resolution in self._resolver.resolve_structured(written, text):
+            resolved = resolution.call
+            if resolution.rejection:
+                events += self._keep_rejected(call, resolution.rejection, text)
+            elif resolved is None:
+                events += resolution.notes
+            else:
+                # The text of the arguments may no longer match the call.
+                is_same = resolved.name == written.name and resolved.arguments == call.arguments
+                accepted = self._tools.to_client_call(resolved)
+                events += resolution.notes
+                events += self._accept(accepted, text if is_same else "")
+        return events
+
+    def _keep_rejected(self, call: ToolCall, rejection: Rejection, text: str) -> list[Event]:
+        """Keep a rejected call as text, unless the upstream runs its tool."""
+        if rejection.code == "unknown-tool" and self._tools.has_hosted_tools:
+            return self._claim_and_accept(call, text)
+        rejection = structs.replace(rejection, name=call.name)
+        note = Note(rejection.code, rejection.problem, rejection.raw)
+        return [CallRejected(rejection), note, self._write_rejected(call.name, call.input)]
 
     def _handle_rejected(self, event: CallRejected) -> list[Event]:
         """Keep, as text, a call that the wire could not read."""

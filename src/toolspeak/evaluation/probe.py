@@ -14,7 +14,7 @@ from time import monotonic
 
 from msgspec import Struct, structs
 
-from ..dialects.markers import dialects_for_model
+from ..dialects.markers import find_taught_dialect
 from ..engine.plan import DEFAULT_DIALECT
 from ..types import ToolsMode
 from ..upstream.catalog import ResolvedModel
@@ -134,7 +134,8 @@ async def _score_dialects(prober: ModelProber) -> list[ModeScore]:
 def list_candidate_dialects(prober: ModelProber) -> list[str]:
     """Return the dialects to try: configured, seen in replies, known for the model, common."""
     configured = [prober.profile.dialect] if prober.profile.dialect else []
-    known = [dialect.name for dialect in dialects_for_model(prober.profile.model)[:1]]
+    taught = find_taught_dialect(prober.profile.model)
+    known = [taught.name] if taught else []
     candidates = (*configured, *prober.text_call_dialects, *known, *_COMMON_DIALECTS)
     return list(dict.fromkeys(candidates))[:_MAX_DIALECTS]
 

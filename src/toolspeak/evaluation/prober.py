@@ -221,7 +221,7 @@ def _is_rejection(failure: Failure) -> bool:
 
 def get_text_call_dialect(reply: Reply) -> str | None:
     """Return the dialect of the calls in a reply's text, or None without such calls."""
-    return reply.dialect if any(call.raw for call in reply.calls) else None
+    return reply.dialect if any(call.dialect for call in reply.calls) else None
 
 
 def locate_reasoning(reply: Reply) -> str:

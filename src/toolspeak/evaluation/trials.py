@@ -89,8 +89,8 @@ async def try_native_tools(prober: ModelProber) -> Finding:
         if reply.failure:
             prober.set_capabilities(native_tools=False)
             return _describe_rejection(reply.failure)
-        in_text += any(call.raw for call in reply.calls)
-        structured += any(not call.raw for call in reply.calls)
+        in_text += any(call.dialect for call in reply.calls)
+        structured += any(not call.dialect for call in reply.calls)
     prober.set_capabilities(native_tools=True)
     replies = f"of {len(CALL_QUESTIONS)} replies"
     if structured:

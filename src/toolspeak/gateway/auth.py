@@ -1,8 +1,9 @@
 """Access control: who may use the gateway and its inspector.
 
 On loopback no key is needed, but web pages are kept out: the Host header must name this machine,
-requests from other origins are rejected, and bodies must be JSON, which a page cannot send to
-another origin without asking first (CORS).
+requests from other origins are rejected, and bodies must be declared as JSON, which a page cannot
+do for another origin without asking first (CORS). Programs that are no browser may omit the
+declaration.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class AccessControl:
             # A browser sends no key with a CORS preflight.
             return ""
         if head.method == "POST":
-            _check_content_type(head)
+            self._check_content_type(head)
         if head.path.startswith(API_ROOT):
             return self._check_admin_key(head)
         return self._check_client_key(head)
@@ -139,6 +140,19 @@ class AccessControl:
             message = f"web pages from {origin[:_MAX_QUOTED]!r} may not call this gateway; "
             message += "add the origin to `server.allowed_origins`"
             raise Refused(Failure("forbidden", message, 403))
+
+    def _check_content_type(self, head: RequestHead) -> None:
+        header = head.headers.get("content-type", "")
+        if header == "application/json":
+            return
+        media_type = header.partition(";")[0].strip().lower()
+        if media_type == "application/json" or media_type.endswith("+json"):
+            return
+        if "content-type" not in head.headers and self._is_local and not _is_from_browser(head):
+            return
+        actual = f"is {media_type[:_MAX_QUOTED]!r}" if media_type else "is missing"
+        message = f"the Content-Type header {actual}; send application/json"
+        raise Refused(Failure("bad_request", message, 415))
 
     def _check_admin_key(self, head: RequestHead) -> str:
         if reason := self.inspector.closed_reason:
@@ -202,15 +216,9 @@ def _presented_keys(head: RequestHead) -> Iterator[str]:
         yield from parse_qs(head.query).get("key", ())
 
 
-def _check_content_type(head: RequestHead) -> None:
-    header = head.headers.get("content-type", "")
-    if header == "application/json":
-        return
-    media_type = header.partition(";")[0].strip().lower()
-    if media_type != "application/json" and not media_type.endswith("+json"):
-        actual = f"is {media_type[:_MAX_QUOTED]!r}" if media_type else "is missing"
-        message = f"the Content-Type header {actual}; send application/json"
-        raise Refused(Failure("bad_request", message, 415))
+def _is_from_browser(head: RequestHead) -> bool:
+    """Return True for a request with headers that browsers add and pages cannot remove."""
+    return any(name == "origin" or name.startswith("sec-fetch-") for name in head.headers)
 
 
 def _strip_port(host: str) -> str:

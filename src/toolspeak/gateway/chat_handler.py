@@ -1,6 +1,7 @@
 """One chat request: from the client's bytes to the model and back.
 
-    decode -> resolve the model -> restore history and tools -> call the model -> respond -> learn
+    decode -> check -> resolve the model -> restore history and tools -> call the model -> respond
+    -> learn
 
 `upstream/model_call.py` calls the model, with all attempts and fallbacks. A reply is sent whole,
 or as a stream, which `StreamWriter` writes.
@@ -11,16 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from msgspec import structs
 
 from .._util import encode_json, random_id
+from ..engine import ModelProfile
 from ..errors import UpstreamError, WireError
 from ..events import Event
 from ..types import Note, Reply, Request
 from ..upstream.catalog import ResolvedModel
+from ..upstream.http_pool import PATH_CHARACTERS
 from ..upstream.model_call import ModelCall
 from ..upstream.record import RequestRecord
 from ..upstream.worker_thread import LARGE
 from ..wires import Envelope, StreamEncoder, Wire, gemini, get_wire
+from ..wires.request_checks import check_tool_choice, check_tools
 from ..wires.routes import Route
 from .conversation_store import WIRE as RESPONSES
 from .conversation_store import build_lookup_keys, stores_response
@@ -58,15 +65,19 @@ class ChatHandler:
         self._client_key = client_key
         self._wire: Wire = get_wire(route.wire)
         self._began = perf_counter()
+        self._has_messages = False
 
     async def serve(self) -> None:
         """Respond to the request; an exception is reported to the client by `app.py`."""
         request = await self._decode_request()
         model = self._gateway.catalog.resolve(request.model)
+        if model.is_substitute:
+            request = _note_substitute(request, model)
         may_forward_id = model.endpoint.wire == RESPONSES and not self._gateway.config.server.keys
         request = await self._gateway.conversations.restore(
             request, self._client_key, model.name, may_forward_id=may_forward_id
         )
+        check_tool_choice(request, f"$.{self._wire.tool_choice_field}")
         self._request, self._model_name = request, model.name
         self._record.set_request(request, model)
         self._envelope = Envelope(request, random_id(), int(time()))
@@ -83,19 +94,23 @@ class ChatHandler:
         gateway, route, http_request = self._gateway, self._route, self._http_request
         body = await read_json(http_request, gateway.config.limits, gateway.worker)
         body = {**route.implied_fields, **body}
+        self._has_messages = body.get(self._wire.messages_field) is not None
         return await gateway.worker.run_if(http_request.body_size > LARGE, self._decode, body)
 
     def _decode(self, body: dict[str, Any]) -> Request:
         route = self._route
         request = self._wire.decode_request(body, model=route.model, stream=route.stream)
         check_schemas(request)
+        check_tools(request, body)
         return request
 
     async def _respond_to_empty_request(self, request: Request) -> None:
         """Respond to a request without messages: with some APIs, it only loads the model."""
         loads = self._wire.model_load_reply
         if loads is None:
-            raise WireError("there is no message to reply to", f"$.{self._wire.messages_field}")
+            field = self._wire.messages_field
+            problem = "has no message to reply to" if self._has_messages else "is missing"
+            raise WireError(f"`{field}` {problem}; send at least one message", f"$.{field}")
         body = self._wire.encode_reply(Reply(stop_reason="stop"), self._envelope) | loads
         content_type = self._wire.content_type if request.stream else "application/json"
         await self._http_response.send_whole(200, encode_json(body) + b"\n", content_type)
@@ -193,9 +208,22 @@ class ChatHandler:
         headers["x-toolspeak-overhead-ms"] = f"{overhead * 1000:.2f}"
         if record.mode:
             headers["x-toolspeak-mode"] = record.mode
+            headers["x-toolspeak-model"] = encode_model_name(call.profile)
             all_notes = (*call.notes, *notes)
             codes = dict.fromkeys([note.code for note in all_notes]) if all_notes else ()
             headers["x-toolspeak-notes"] = ",".join(codes)
+
+
+def _note_substitute(request: Request, model: ResolvedModel) -> Request:
+    profile = model.profile
+    message = f"the model {request.model!r} is unknown; the default model was asked instead: "
+    note = Note("model-substituted", f"{message}{profile.upstream}/{profile.model}", "$.model")
+    return structs.replace(request, notes=(*request.notes, note))
+
+
+def encode_model_name(profile: ModelProfile) -> str:
+    """Return the full name of a model for a header."""
+    return quote(f"{profile.upstream}/{profile.model}", safe=PATH_CHARACTERS)
 
 
 _COMMENT = b": keep-alive\n\n"

@@ -23,6 +23,7 @@ from ..wires.framing import decode_json
 from ..wires.gemini.request import encode_model_path
 from ..wires.routes import Route
 from .auth import accepts_html
+from .chat_handler import encode_model_name
 from .http import HttpRequest, HttpResponse, Refused
 from .model_list import OLLAMA_VERSION, ModelList
 from .request_limits import read_json
@@ -209,6 +210,7 @@ class ApiRoutes:
         if model.endpoint.wire != wire:
             message = f"the upstream {model.endpoint.name} does not support {request.path}"
             raise Refused(Failure("not_found", message, 404))
+        context.response.headers["x-toolspeak-model"] = encode_model_name(model.profile)
         path = request.path.rstrip("/").removeprefix("/v1")
         data = encode_json({**body, "model": model.profile.model})
         with await self._gateway.upstreams.request(model.endpoint, path, data) as response:

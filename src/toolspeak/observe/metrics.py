@@ -352,7 +352,7 @@ def _count_reply(record: RequestRecord, metrics: MetricRegistry) -> None:
     if reply is None:
         return
     if calls := reply.calls:
-        is_in_text = record.mode == "native" and any(call.raw for call in calls)
+        is_in_text = record.mode == "native" and any(call.dialect for call in calls)
         source = "text" if is_in_text else record.mode
         dialect = reply.dialect or "none"
         metrics.increment("toolspeak_calls_total", source, dialect, amount=len(calls))

@@ -1,6 +1,9 @@
 """Resolves the model that a client requests to an upstream and its settings.
 
-gpt-4o            an alias or a wildcard of the configuration, or else the default model
+The default model serves requests without a name. It serves unknown names, too, if it is configured
+or if the embedded model was asked for; otherwise they are errors.
+
+gpt-4o            an alias or a wildcard of the configuration; any other name is unknown
 ollama/qwen3:8b   a model of an upstream: configured, discovered on this machine, or a provider's
 """
 
@@ -96,6 +99,8 @@ class ResolvedModel(Struct, frozen=True):
     profile: ModelProfile
     context_window: int | None = None
     fallbacks: tuple[Endpoint, ...] = ()
+    is_substitute: bool = False
+    """It is the default model, and the client has requested one of an unknown name."""
 
 
 class UnknownModelError(ToolspeakError):
@@ -122,17 +127,19 @@ class Catalog:
         self._resolved: dict[str, ResolvedModel] = {}
 
     def resolve(self, name: str) -> ResolvedModel:
-        """Return the model of that name, or else the default model."""
+        """Return the model of that name, or else the default model, if it serves that name."""
         resolved = self._resolved.get(name)
         if resolved is None:
             settings = self.find_model(name)
-            if settings is None and self.default_model:
+            is_substitute = settings is None and bool(name)
+            if settings is None and (not name or self._serves_unknown_names):
                 settings = self.find_model(self.default_model)
             if settings is None:
                 raise self.unknown_model(name)
             if len(self._resolved) >= _MAX_RESOLVED:
                 self._resolved.clear()
-            resolved = self._resolved[name] = self._resolve(name, settings)
+            model = structs.replace(self._resolve(name, settings), is_substitute=is_substitute)
+            resolved = self._resolved[name] = model
         return resolved
 
     def resolve_exact(self, name: str) -> ResolvedModel:
@@ -149,6 +156,13 @@ class Catalog:
             return self._config.default
         servers = sorted(self._servers.values(), key=lambda server: server.name == EMBEDDED)
         return next((f"{server.name}/{m}" for server in servers for m in server.models), "")
+
+    @property
+    def _serves_unknown_names(self) -> bool:
+        """True if the user has chosen the default model, and it was not only discovered."""
+        config = self._config
+        is_embedded_chosen = bool(config.gguf) if config.embedded is None else config.embedded
+        return bool(config.default) or is_embedded_chosen
 
     def list_names(self) -> list[str]:
         """Return the names of all models, except those of providers that are not configured."""
@@ -186,12 +200,12 @@ class Catalog:
         """Return the error to raise for an unknown name."""
         known = self.list_names()
         known = known or [f"{upstream}/…" for upstream in self._config.upstreams]
-        near = difflib.get_close_matches(name, known, 3, 0.4) or known[:3]
-        if near:
-            message = (
-                f"the model {name!r} is not available; available models include {', '.join(near)}"
-            )
-            return UnknownModelError(message)
+        if near := difflib.get_close_matches(name, known, 3, 0.4):
+            message = f"the model {name!r} is not available; the nearest names are: "
+            return UnknownModelError(message + ", ".join(near))
+        if known:
+            message = f"the model {name!r} is not available; available models include "
+            return UnknownModelError(message + ", ".join(known[:3]))
         subject = f"the model {name!r} is not available" if name else "no model is available"
         return UnknownModelError(f"{subject}; start a local model server, or set a provider's key")
 
@@ -264,6 +278,7 @@ def make_profile(settings: ModelSettings, endpoint: Endpoint) -> ModelProfile:
         compact=settings.compact_tools,
         retries=settings.retries,
         max_repeats=settings.max_repeats,
+        tool_aliases=settings.tool_aliases,
         polling_tools=settings.polling_tools,
         select_tools_above=settings.select_tools_above,
         is_small=is_small,

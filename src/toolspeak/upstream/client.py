@@ -159,7 +159,7 @@ class UpstreamClient:
                     return connection
                 with UpstreamResponse(connection, endpoint, self._pool.release) as response:
                     problem = await response.read_error()
-                if is_final(problem.failure):
+                if problem.failure.kind == "bad_request" or is_final(problem.failure):
                     # Not `problem`: with this frame, it would be a reference cycle.
                     raise response.error_for(problem.failure, problem.headers)
             jittered_wait = wait * (1 + random.random())  # noqa: S311 - it only spreads the load

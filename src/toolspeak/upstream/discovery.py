@@ -69,13 +69,9 @@ class LocalModels:
         embedded = self.embedded
         if embedded is None or not embedded.url:
             return self._servers
-        upstream = UpstreamSettings(
-            provider=EMBEDDED, base_url=f"{embedded.url}/v1", key=embedded.key, retries=1
+        server = describe_embedded(
+            embedded.model, f"{embedded.url}/v1", embedded.key, embedded.context_window
         )
-        settings = ModelSettings(
-            EMBEDDED, tools="constrained", context_window=embedded.context_window
-        )
-        server = DiscoveredServer(EMBEDDED, upstream, (embedded.model,), settings)
         return (*self._servers, server)
 
     def is_ready(self) -> bool:
@@ -99,13 +95,28 @@ class LocalModels:
 
 def _embedded_model(config: Config) -> EmbeddedModel | None:
     """Return the embedded model, unless it is off or upstreams make it unnecessary."""
+    if find_embedded_file(config) is None and not config.embedded:
+        return None
+    return EmbeddedModel(Path(config.gguf) if config.gguf else None)
+
+
+def find_embedded_file(config: Config) -> Path | None:
+    """Return the file of the embedded model; None if it is off, not necessary or not installed."""
     is_wanted = config.embedded
     if is_wanted is None:
         is_wanted = bool(config.gguf) or not config.upstreams
-    is_installed = bool(config.gguf) or bundled_model() is not None
-    if not is_wanted or not (is_installed or config.embedded):
+    if not is_wanted:
         return None
-    return EmbeddedModel(Path(config.gguf) if config.gguf else None)
+    return Path(config.gguf) if config.gguf else bundled_model()
+
+
+def describe_embedded(
+    model: str, url: str = "", key: str = "", context: int | None = None
+) -> DiscoveredServer:
+    """Return the embedded model as a server; without a URL, it has not been started."""
+    upstream = UpstreamSettings(EMBEDDED, base_url=url, key=key, retries=1)
+    settings = ModelSettings(EMBEDDED, tools="constrained", context_window=context)
+    return DiscoveredServer(EMBEDDED, upstream, (model,), settings)
 
 
 async def discover_servers(

@@ -1,8 +1,16 @@
-"""Remembers which mode works for a model, so that not every request has to find out."""
+"""Remembers which mode works for a model and which fields its upstream rejects, so that not every
+request has to find out."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+from msgspec import structs
+
 from ..engine.pipeline import ModeEvidence
+from ..engine.plan import ModelProfile
+from ..engine.rejected_fields import FieldChange
 from ..store.base import Store, hash_key
 
 _LEARNED_SECONDS = 3600.0
@@ -10,6 +18,8 @@ _OBSERVED_CALLS = 10
 """How many of a model's last calls are remembered as text calls or native calls."""
 _TEXT_CALLS_FOR_PROMPT = 3
 """With this many text calls among the last ones, a native model gets its tools in the prompt."""
+
+_MAX_MODELS = 1000
 
 
 class LearnedModes:
@@ -43,3 +53,37 @@ class LearnedModes:
 
     async def _has_called_natively(self, upstream: str, model: str) -> bool:
         return b"0" in await self._store.list_items(hash_key("calls", upstream, model))
+
+
+class LearnedFields:
+    """Remembers for an hour which fields the upstream of a model rejects.
+
+    It is kept in this process, so that no request has to wait for the store.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._learned: dict[tuple[str, str], tuple[float, tuple[FieldChange, ...]]] = {}
+
+    def apply(self, profile: ModelProfile) -> ModelProfile:
+        """Return the profile with the quirks that were learned."""
+        key = profile.upstream, profile.model
+        if not self._learned or key not in self._learned:
+            return profile
+        expires, changes = self._learned[key]
+        if self._clock() > expires:
+            del self._learned[key]
+            return profile
+        quirks = profile.quirks
+        for change in changes:
+            quirks = change.apply(quirks)
+        return structs.replace(profile, quirks=quirks)
+
+    def add(self, profile: ModelProfile, changes: Sequence[FieldChange]) -> None:
+        """Remember changes that have made an upstream take a request."""
+        key = profile.upstream, profile.model
+        _, known = self._learned.pop(key, (0.0, ()))
+        if len(self._learned) >= _MAX_MODELS:
+            self._learned.clear()
+        merged = tuple(dict.fromkeys((*known, *changes)))
+        self._learned[key] = self._clock() + _LEARNED_SECONDS, merged

@@ -23,6 +23,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from ..config.settings import find_gguf_problem
+
 KEY_VARIABLE = "TOOLSPEAK_EMBEDDED_KEY"
 """An environment variable with the key for clients: as an argument, every user could see it."""
 _LOG_ERRORS, _LOG_EVERYTHING = 1, 4
@@ -85,12 +87,7 @@ def _find_problem(gguf: Path, key: str) -> str:
     """Return why the model cannot be served; empty if it probably can."""
     if not key:
         return f"{KEY_VARIABLE} is not set; set it to the key for clients"
-    try:
-        with gguf.open("rb") as file:
-            is_gguf = file.read(4) == b"GGUF"
-    except OSError as error:
-        return f"cannot read {gguf} ({error.strerror}); give the path of a GGUF file"
-    return "" if is_gguf else f"{gguf} is not a GGUF file; give one that llama.cpp can load"
+    return find_gguf_problem(gguf)
 
 
 def _report_problem(stdout: BinaryIO, problem: str) -> int:

@@ -26,7 +26,7 @@ from ..events import ArgumentsDelta, Event, ReasoningDelta, TextDelta
 from ..types import Failure, Note, Reply, Request
 from .catalog import Endpoint, ResolvedModel
 from .client import UpstreamClient, UpstreamResponse
-from .learned_modes import LearnedModes
+from .learned_modes import LearnedFields, LearnedModes
 from .record import NO_MODE, AttemptRecord, RequestRecord
 from .worker_thread import LARGE, WorkerThread
 
@@ -41,6 +41,7 @@ class ModelServices(Struct, frozen=True):
 
     upstreams: UpstreamClient
     learned_modes: LearnedModes
+    learned_fields: LearnedFields = field(default_factory=LearnedFields)
     worker: WorkerThread = field(default_factory=WorkerThread)
 
 
@@ -112,6 +113,8 @@ class ModelCall:
         finally:
             self.record.add_failures(pipeline.failures)
         self._close_attempt(pipeline)
+        if changes := pipeline.recovery.field_changes:
+            self._services.learned_fields.add(pipeline.profile, changes)
         if self._holdback_timer:
             self._holdback_timer.update(is_released=True)
         if self._whole and self._can_forward_body(pipeline, rest, self._whole[1]):
@@ -125,6 +128,12 @@ class ModelCall:
         if pipeline is None or pipeline.attempt is None:
             return ()
         return (*pipeline.attempt.outgoing.notes, *pipeline.notes)
+
+    @property
+    def profile(self) -> ModelProfile:
+        """The model that was asked last."""
+        attempt = self._pipeline.attempt if self._pipeline else None
+        return attempt.profile if attempt else self._model.profile
 
     @property
     def is_large(self) -> bool:
@@ -150,9 +159,10 @@ class ModelCall:
             await self._services.learned_modes.learn(evidence)
 
     async def _learned_profiles(self) -> list[ModelProfile]:
-        """Return the profiles of the model and its fallbacks, with the modes learned for them."""
+        """Return the profiles of the model and its fallbacks, with what was learned about them."""
         profile, learned = self._model.profile, self._services.learned_modes
         profiles = [profile, *(_move_profile(profile, one) for one in self._model.fallbacks)]
+        profiles = list(map(self._services.learned_fields.apply, profiles))
         if profile.mode != "auto" or not depends_on_mode(self.request):
             return profiles
         modes = [await learned.get(one.upstream, one.model) for one in profiles]

@@ -20,6 +20,7 @@ from ..store.base import MemoryStore
 from .catalog import Catalog, ResolvedModel, UnknownModelError
 from .client import UpstreamClient
 from .discovery import KNOWN_SERVERS, LocalModels
+from .embedded import bundled_model
 from .learned_modes import LearnedModes
 from .model_call import ModelServices
 from .timers import Ticker
@@ -48,10 +49,13 @@ class ModelConnection(Struct):
         try:
             model = catalog.resolve_exact(self.name or catalog.default_model)
         except UnknownModelError as problem:
-            if not self.local.load_error:
+            if self.local.load_error:
+                reason = f"no embedded model: {self.local.load_error}"
+                raise UsageError(f"{problem}; {reason}") from None
+            if problem.failure.kind != "not_found" or bundled_model() is None:
                 raise
-            reason = f"no embedded model: {self.local.load_error}"
-            raise UsageError(f"{problem}; {reason}") from None
+            advice = f"or name `{EMBEDDED}`, the model that comes with Toolspeak"
+            raise UnknownModelError(f"{problem}; {advice}") from None
         self.is_embedded = model.endpoint.name == EMBEDDED
         return model
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from .._util import format_json
-from ..calls.drafts import CallDraft, decode_arguments
+from ..calls.drafts import CallDraft, decode_arguments, find_freeform_input
 from ..errors import WireError
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event
 from ..notes import NOTES
@@ -213,11 +213,11 @@ class _OpenCall(Struct, eq=False):
         arguments, problem, repairs = decode_arguments(CallDraft(self.name, given))
         if arguments is None or not self.unwraps:
             return arguments, problem, repairs
-        texts = [value for value in arguments.values() if isinstance(value, str)]
-        if len(texts) != 1:
+        text = find_freeform_input(arguments)
+        if text is None:
             return None, "the tool takes exactly one text, in `input`", ()
         renamed = () if "input" in arguments else ("wrong-input-key",)
-        return {"input": texts[0]}, "", (*repairs, *renamed)
+        return {"input": text}, "", (*repairs, *renamed)
 
 
 class CallAssembler:
@@ -405,7 +405,7 @@ class CallAssembler:
     def _end_events(self, call: _OpenCall) -> list[Event]:
         arguments, problem, repairs = call.decode()
         text = "".join(call.pieces)
-        raw = text or ("" if call.whole_arguments is None else format_json(call.whole_arguments))
+        raw = text or _as_text(call.whole_arguments)
         if arguments is None or call.is_cut:
             code = "truncated" if call.is_cut else "undecodable-arguments"
             problem = problem or NOTES[code]
@@ -427,8 +427,15 @@ class CallAssembler:
         if call.index < 0:
             events.append(self._start_event(call))
         if not self._incremental or call.unwraps:
-            is_object = not repairs and (call.freeform or text.lstrip()[:1] == "{")
+            is_object = text and not repairs and (call.freeform or text.lstrip()[:1] == "{")
             events.append(ArgumentsDelta(call.index, text if is_object else assembled.input))
         self._completed_count += 1
         events.append(CallEnd(call.index, assembled))
         return events
+
+
+def _as_text(arguments: Any) -> str:
+    """Return arguments that came whole as text."""
+    if isinstance(arguments, str):
+        return arguments
+    return "" if arguments is None else format_json(arguments)

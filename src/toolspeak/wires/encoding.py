@@ -90,6 +90,10 @@ class ToolNames:
         known = self._wire_names.get((namespace, name))
         return known if known is not None else self._make_valid(namespace, name)
 
+    def find_wire_name(self, name: str, namespace: str | None = None) -> str | None:
+        """Return the name under which a tool of the request is sent, or None."""
+        return self._wire_names.get((namespace, name))
+
     def find_tool(self, name: str, namespace: str | None = None) -> Tool | None:
         """Return the request's tool that a name on the wire refers to, or None."""
         return self._tools.get((namespace, name))
@@ -121,6 +125,11 @@ class ToolNames:
         """Return a name that differs from those of all other tools, however similar they are."""
         digest = short_hash(full)
         return f"{name[: self._rule.max_length - len(digest) - 1]}_{digest}"
+
+
+def join_namespace(namespace: str | None, name: str) -> str:
+    """Return a tool's name with its namespace, as models write it."""
+    return f"{namespace}.{name}" if namespace else name
 
 
 NO_TOOL_NAMES = ToolNames((), ANY_NAME)

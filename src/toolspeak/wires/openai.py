@@ -24,7 +24,7 @@ from .content import (
     split_data_url,
 )
 from .encoding import OPENAI_NAMES, RequestEncoder, omit_none, short_hash
-from .errors import ERROR_TYPES
+from .errors import ERROR_TYPES, write_context_message
 from .fields import Fields, Json, nest
 
 _MODES: dict[str, Literal["auto", "none", "required"]] = {
@@ -37,6 +37,10 @@ _AUDIO_FORMATS = {"wav": "wav", "x-wav": "wav", "wave": "wav", "mp3": "mp3", "mp
 """The accepted audio formats, by the subtypes of their media types."""
 _MAX_USER_ID = 64
 _ERROR_TYPES = ERROR_TYPES | {"upstream": "upstream_error", "internal": "server_error"}
+_CONTEXT_MARK = "maximum context length is {limit} tokens"
+_CONTEXT_SENTENCE = (
+    f"This model's {_CONTEXT_MARK}. However, your messages resulted in {{prompt}} tokens."
+)
 
 
 # Parts.
@@ -262,7 +266,7 @@ def take_metadata(fields: Fields) -> Json:
 def encode_failure(failure: Failure) -> Json:
     code = "context_length_exceeded" if failure.kind == "context_length" else failure.code
     error = {
-        "message": failure.message,
+        "message": write_context_message(failure, _CONTEXT_SENTENCE, _CONTEXT_MARK),
         "type": _ERROR_TYPES.get(failure.kind, "invalid_request_error"),
         "param": failure.param,
         "code": code,

@@ -86,6 +86,7 @@ _ALL = (
         decode_failure=gemini_reply.decode_failure,
         encode_failure=gemini_reply.encode_failure,
         messages_field="contents",
+        tool_choice_field="toolConfig.functionCallingConfig",
         has_system_field=True,
     ),
 )

@@ -138,6 +138,7 @@ class Wire(Struct, frozen=True, kw_only=True):
     unsupported_in_replies: frozenset[ReplyFeature] = frozenset()
     messages_field: str = "messages"
     """The field of a request that holds the conversation."""
+    tool_choice_field: str = "tool_choice"
     has_system_field: bool = False
     """Instructions have a field of their own, and need at least one message beside them."""
     model_load_reply: Json | None = None

@@ -5,14 +5,25 @@ from __future__ import annotations
 import re
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.gateway.running_gateway import RunningGateway
+from toolspeak import Finish, TextDelta
 
 from .conftest import OpenInspector
-from .inspector_page import InspectorPage, add_records, make_record, send_request
+from .inspector_page import (
+    InspectorPage,
+    add_records,
+    make_record,
+    run_inspected_gateway,
+    send_request,
+)
 from .scripted_model import CALL
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 REPLY = ".detail .column:nth-child(3) .pane"
 REPLY_FRAMES = ".detail .column:nth-child(3) .pane.frames"
@@ -117,6 +128,66 @@ def test_request_with_a_retry_shows_every_attempt(
     inspector.wait_for(f"{REPLY} mark.mark-rejected", "town")
     tabs.first.press("ArrowDown")
     inspector.wait_for("[role=tab][aria-selected=true]", "retry")
+
+
+def make_attempt(
+    start: float, *, text: str = "", calls: int = 0, is_sent: bool = True, is_over: bool = True
+) -> dict[str, Any]:
+    """Return the part of an attempt that decides whether the page opens on it."""
+    end = start + 5 if is_over else None
+    raw = "{}" if is_sent and (text or calls) else ""
+    return {"start_ms": start, "end_ms": end, "text": text, "raw": raw, "calls": [{}] * calls}
+
+
+@pytest.mark.parametrize(
+    ("attempts", "time", "expected"),
+    [
+        # A small model's decision, and the calls that follow from it.
+        ([make_attempt(0, text="{}"), make_attempt(9, calls=1, is_sent=False)], None, 0),
+        # Calls that follow from the question alone.
+        ([make_attempt(0, calls=1, is_sent=False)], None, 0),
+        # The second upstream failed before its first byte.
+        ([make_attempt(0, text="Hi"), make_attempt(9)], None, 0),
+        ([make_attempt(0), make_attempt(9)], None, 1),
+        # Retries, and native calls without any text after a selection of tools.
+        ([make_attempt(0, text="no"), make_attempt(9, text="yes")], None, 1),
+        ([make_attempt(0, text="f"), make_attempt(9, calls=1)], None, 1),
+        # In progress, and in a replay: the attempt at that time.
+        ([make_attempt(0, text="no"), make_attempt(9, is_over=False)], None, 1),
+        ([make_attempt(0, text="a"), make_attempt(9), make_attempt(18, text="b")], 10, 1),
+        ([make_attempt(3, text="a")], 0, 0),
+        ([], None, 0),
+    ],
+)
+def test_page_opens_on_the_attempt_in_which_the_model_wrote(
+    open_inspector: OpenInspector, attempts: list[dict[str, Any]], time: float | None, expected: int
+) -> None:
+    script = """async ([attempts, time]) => {
+      const { attemptAt } = await import("/inspector/timeline.js");
+      return attemptAt(attempts, time ?? Infinity);
+    }"""
+    assert open_inspector().page.evaluate(script, [attempts, time]) == expected
+
+
+def test_decisions_of_a_small_model_are_labelled_and_shown(browser: Browser) -> None:
+    turn = [TextDelta('{"city": "Rome"}'), Finish("stop")]
+    model: dict[str, Any] = {"tools": "constrained", "weak": True, "dialect": ""}
+    with run_inspected_gateway(turn, **model) as gateway:
+        send_request(gateway, question="Is the weather nicer in Oslo than on our trip to Rome?")
+        with InspectorPage(browser, gateway.url, "", "token") as inspector:
+            open_first(inspector)
+            tabs = inspector.page.get_by_role("tab")
+            labels = [tab.inner_text().splitlines()[0] for tab in tabs.all()]
+            assert labels == ["1 decision", "2 calls from decisions"]
+            inspector.wait_for("[role=tab][aria-selected=true]", "1 decision")
+            inspector.wait_for(f"{REPLY}", '"city": "Rome"')
+            inspector.wait_for(".reason", "A small model makes one decision")
+            # An attempt that is not selected has an outline, which the response has not.
+            outline = "node => getComputedStyle(node).boxShadow"
+            assert "inset" in tabs.nth(1).evaluate(outline)
+            assert inspector.page.locator("div.timeline-row").evaluate(outline) == "none"
+            tabs.nth(1).click()
+            inspector.wait_for(".reason", "The model is not asked again")
 
 
 def test_call_and_its_text_are_linked(

@@ -64,6 +64,7 @@ DIALECTS = (
         ),
         separator="",
         string_quote='<|"|>',
+        trailing_tokens=("<turn|>", "<tool_call|>"),
         reasoning_tags=(
             ("<|channel>thought\n", "<channel|>"),
             ("<|channel>thought", "<channel|>"),

@@ -18,12 +18,14 @@ _COHERE_TURN = (
     "<|END_OF_TURN_TOKEN|>",
     "<|CHATBOT_TOKEN|>",
 )
+_COHERE_CITATION = ("<co", "</co")
 _COMMAND3 = Dialect(
     name="cohere_command3",
     call_templates=("<|START_ACTION|>$list<|END_ACTION|>",),
     json_keys=JsonKeys("tool_name", "parameters", "tool_call_id"),
     reasoning_tags=(("<|START_THINKING|>", "<|END_THINKING|>"),),
     control_tokens=_COHERE_TURN,
+    citation_tags=_COHERE_CITATION,
     answer_spans=(
         ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
         ("<|START_TEXT|>", "<|END_TEXT|>"),
@@ -195,6 +197,7 @@ DIALECTS = (
         json_keys=JsonKeys("tool_name", "parameters"),
         no_call_names=("directly_answer", "directly-answer"),
         control_tokens=_COHERE_TURN,
+        citation_tags=_COHERE_CITATION,
         result_template="Document: $index\n$content",
         results_template="<results>\n$results\n</results>",
         model_fragments=("command-r-plus", "command-r"),

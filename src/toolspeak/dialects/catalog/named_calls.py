@@ -110,6 +110,7 @@ DIALECTS = (
         ),
         wrapper_template=_DEEPSEEK_WRAP,
         separator="\n",
+        trailing_tokens=("<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
         control_tokens=(
             *_DEEPSEEK_SILENT,
             "<|tool▁calls▁begin|>",

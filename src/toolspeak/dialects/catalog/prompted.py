@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from ..template import LLAMA_END_TOKENS, Dialect, JsonKeys
 
-_CONTINUE = (
-    "Use the tool result above. Make the next call in the same format, or give the final answer."
-)
 _XML = ("tool_call", "toolcall", "tool-call", "invoke")
 
 DIALECTS = (
@@ -37,6 +34,7 @@ DIALECTS = (
     Dialect(
         name="bare_json_array",
         call_templates=("$list",),
+        trailing_tokens=("</s>",),
         json_keys=JsonKeys("name", "parameters"),
         evidence="whole",
         result_template="$content",
@@ -114,7 +112,6 @@ DIALECTS = (
         allows_prose=True,
         json_keys=JsonKeys("tool", "parameters"),
         result_template="Tool result for $id:\n$content",
-        results_template=f"$results\n\n{_CONTINUE}",
         description="Prompted models; a code fence labelled `json action`",
     ),
     Dialect(
@@ -168,6 +165,7 @@ DIALECTS = (
         ),
         extra_closers=("</invoke>",),
         evidence="prose",
+        model_fragments=("glm",),
         description="GLM's short form `tool/parameter>value`; for declared tools only",
     ),
     Dialect(

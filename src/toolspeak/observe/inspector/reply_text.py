@@ -224,7 +224,8 @@ class HighlightFinder:
     def add_reply(self, reply: Reply) -> None:
         """Find the calls and rejected calls, and the text that each note refers to."""
         for index, call in enumerate(reply.calls):
-            self._add_match("call", call.raw, call.name, f"call to {call.name}", index)
+            raw = call.raw if call.dialect else ""
+            self._add_match("call", raw, call.name, f"call to {call.name}", index)
         for index, one in enumerate(reply.rejected):
             self._add_match("rejected", one.raw, one.name or one.code, one.problem, index)
         for index, note in enumerate(reply.notes):

@@ -38,11 +38,13 @@ from .request_log import RequestSummary, summarize_request, to_milliseconds
 
 _REASON_TEXTS: dict[str, str] = {
     **OUTCOMES,
-    "known": "no model call: the user's message contains the whole call",
-    "decided": "no model call: the model's decisions so far determine the calls",
+    "known": "the model is not asked: the user's message contains the whole call",
+    "decided": "the model is not asked again: its decisions so far determine the calls",
+    "decision": "a small model makes one decision at a time",
     "tool selection": "the model first selects the tools it needs",
     "fallback": "the previous upstream failed",
     "unselected tool": "the model called a tool that was not selected; all tools are offered",
+    "field rejected": "the upstream rejected a field; it was dropped or renamed",
     "tools rejected": "the upstream rejected the tools; the prompt describes them instead",
 }
 """Describes the outcomes of attempts, and the reasons for further attempts."""
@@ -206,10 +208,7 @@ class RequestView:
         if reply is None:
             return []
         mask = self._masker.mask_value
-        return [
-            _render_call(call, mask(call.arguments), reply.dialect if call.raw else None)
-            for call in reply.calls
-        ]
+        return [_render_call(call, mask(call.arguments), call.dialect) for call in reply.calls]
 
     def _render_notes(self, notes: Iterable[Note]) -> list[dict[str, str]]:
         return [explain_note(self._masker.mask_value(to_builtins(note))) for note in notes]

@@ -8,7 +8,6 @@ data: {"type": "content_block_start", "index": 0, "content_block": {"type": "too
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +26,7 @@ from ...events import (
 from ...types import Failure, Other, Part, Reasoning, Reply, StopReason, Text, ToolCall, Usage
 from ..calls import CallAssembler
 from ..encoding import omit_none
-from ..errors import ERROR_TYPES, UNKNOWN_STATUS, decode_failure
+from ..errors import ERROR_TYPES, UNKNOWN_STATUS, decode_failure, write_context_message
 from ..fields import Fields, Json
 from ..framing import decode_json, encode_sse
 from ..wire import Envelope, FrameDecoder, StreamEncoder
@@ -48,7 +47,7 @@ _STOP_REASON_NAMES["filter"] = "refusal"
 _CONTEXT_MESSAGE = "prompt is too long"
 """Begins the messages by which clients of this API recognise a full context window."""
 _PAYLOAD_TOO_LARGE = 413
-_TOKENS = re.compile(r"(\d+) tokens")
+_CONTEXT_SENTENCE = "prompt is too long: {prompt} tokens > {limit} maximum."
 _INVALID_REQUEST = "invalid_request_error"
 _ERROR_TYPES = ERROR_TYPES | {
     "bad_request": _INVALID_REQUEST,
@@ -394,14 +393,8 @@ def encode_failure(failure: Failure) -> Json:
     kind = _ERROR_TYPES.get(failure.kind, "api_error")
     if failure.kind == "too_large" and failure.status != _PAYLOAD_TOO_LARGE:
         kind = _INVALID_REQUEST
-    message = failure.message
+    message = write_context_message(failure, _CONTEXT_SENTENCE, _CONTEXT_SENTENCE[:-1])
     if failure.kind == "context_length" and not message.startswith(_CONTEXT_MESSAGE):
-        message = f"{_CONTEXT_MESSAGE}: {_state_limit(message)}"
+        message = f"{_CONTEXT_MESSAGE}: {message}"
     error = {"type": kind, "message": message} | omit_none(details=failure.details)
     return {"type": "error", "error": error}
-
-
-def _state_limit(message: str) -> str:
-    """Put the two token counts first, if the upstream's message holds them."""
-    found = _TOKENS.findall(message)
-    return f"{found[0]} tokens > {found[1]} maximum. {message}" if len(found) == 2 else message

@@ -51,6 +51,7 @@ from ..encoding import (
     short_hash,
 )
 from ..fields import HOSTED_TOOLS, PRIVATE, Fields, Json, nest
+from ..openai_chat.request import unpack_messages
 
 NAME = "anthropic"
 REDACTED = "redacted_thinking:"
@@ -82,6 +83,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     messages = list(_decode_system(fields))
     for item, path in fields.take_items("messages"):
         messages += _decode_message(Fields(item, path), history)
+    unpacked = unpack_messages(messages, history.notes)
     tools, hosted = decode_tools(fields, _decode_tool, "tools")
     choice, parallel = _decode_tool_choice(fields)
     streamed = fields.take("stream", bool)
@@ -91,7 +93,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     extra |= nest("output_config", config.rest()) | nest(HOSTED_TOOLS, hosted)
     return Request(
         model=fields.take_text("model") or model,
-        messages=tuple(messages),
+        messages=unpacked,
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=parallel,
@@ -103,6 +105,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         sampling=fields.take_numbers(_SAMPLING),
         metadata=fields.take("metadata", dict) or {},
         wire=NAME,
+        notes=tuple(history.notes),
         extra=fields.rest() | extra,
     )
 

@@ -33,7 +33,7 @@ from ...types import (
 )
 from ..calls import CallAssembler
 from ..encoding import mark_private, omit_none, unmark_private
-from ..errors import classify_failure
+from ..errors import classify_failure, write_context_message
 from ..fields import PRIVATE, Json
 from ..framing import encode_line
 from ..wire import Envelope, FrameDecoder, StreamEncoder
@@ -96,6 +96,9 @@ _STATUS_NAMES: dict[FailureKind, str] = {
     "internal": "INTERNAL",
 }
 _VIOLATION = "type.googleapis.com/google.rpc.BadRequest"
+_CONTEXT_SENTENCE = (
+    "The input token count ({prompt}) exceeds the maximum number of tokens allowed ({limit})."
+)
 _PARTIAL_CALL_FIELDS = ("partialArgs", "partial_args", "willContinue", "will_continue")
 _COUNTS = ("prompt", "toolUsePrompt", "candidates", "thoughts", "cachedContent", "total")
 
@@ -366,9 +369,7 @@ def decode_failure(status: int, body: Any) -> Failure:
 
 
 def _refine_kind(failure: Failure, details: list[Json]) -> FailureKind:
-    """Return the kind of a failure, of which Google reports two as a plain 400."""
-    if failure.kind == "bad_request" and "number of tokens" in failure.message:
-        return "context_length"
+    """Return the kind of a failure: Google reports an invalid key as a plain 400."""
     if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):
         return "unauthorized"
     return failure.kind
@@ -387,7 +388,7 @@ def _find_field(details: list[Json]) -> str | None:
 def encode_failure(failure: Failure) -> Json:
     error = {
         "code": failure.status,
-        "message": failure.message,
+        "message": write_context_message(failure, _CONTEXT_SENTENCE, _CONTEXT_SENTENCE[:-1]),
         "status": _STATUS_NAMES.get(failure.kind, "INVALID_ARGUMENT"),
     }
     return {"error": error | omit_none(details=_encode_details(failure))}

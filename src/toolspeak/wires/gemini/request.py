@@ -57,6 +57,7 @@ from ..encoding import (
     omit_none,
 )
 from ..fields import HOSTED_TOOLS, PRIVATE, Json, json_type, nest
+from ..openai_chat.request import unpack_messages
 from .parts import (
     NAME,
     PLACEHOLDERS,
@@ -116,7 +117,8 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     fields = CamelCaseFields(body)
     notes: list[Note] = []
     named = fields.take_text("model")
-    messages = (*_decode_system(fields, notes), *_decode_messages(fields, notes))
+    decoded = (*_decode_system(fields, notes), *_decode_messages(fields, notes))
+    messages = unpack_messages(decoded, notes, "$.contents")
     tools, hosted = decode_tools(fields, _decode_tool_group, "tools")
     choice, extra = _decode_tool_choice(fields, notes)
     config = fields.take_object("generationConfig") or CamelCaseFields({})

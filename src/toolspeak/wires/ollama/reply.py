@@ -14,7 +14,7 @@ from typing import Any
 from ...events import CallEnd, Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Failure, Image, Reply, StopReason, ToolCall, Usage
 from ..encoding import mark_private, omit_none, unmark_private
-from ..errors import UNKNOWN_STATUS, decode_failure
+from ..errors import UNKNOWN_STATUS, decode_failure, write_context_message
 from ..fields import PRIVATE, Fields, Json
 from ..framing import encode_line
 from ..wire import Envelope, FrameDecoder, StreamEncoder
@@ -168,5 +168,9 @@ class OllamaStreamEncoder(StreamEncoder):
 # Errors.
 
 
+_CONTEXT_MARK = "exceeded max context length by {excess} tokens"
+_CONTEXT_SENTENCE = f"prompt too long; {_CONTEXT_MARK} ({{prompt}} > {{limit}})."
+
+
 def encode_failure(failure: Failure) -> Json:
-    return {"error": failure.message}
+    return {"error": write_context_message(failure, _CONTEXT_SENTENCE, _CONTEXT_MARK)}

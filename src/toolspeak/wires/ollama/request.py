@@ -48,6 +48,7 @@ from ..encoding import (
     omit_none,
 )
 from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, PRIVATE, Fields, Json, json_type, nest
+from ..openai_chat.request import unpack_messages
 
 NAME = "ollama"
 IS_GENERATE = f"{PRIVATE}generate"
@@ -72,7 +73,8 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     notes: list[Note] = []
     streamed = fields.take("stream", bool)
     is_generate = fields.has("prompt") and not fields.has("messages")
-    messages = tuple(_decode_prompt(fields) if is_generate else _decode_messages(fields, notes))
+    decoded = _decode_prompt(fields) if is_generate else _decode_messages(fields, notes)
+    messages = unpack_messages(decoded, notes)
     if fields.peek("tools") == []:
         # The SDK sends an empty list where its user passes no tools.
         fields.discard("tools")

@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+from msgspec import structs
 
 from ..._util import memoize_by_identity
 from ...errors import WireError
@@ -76,6 +79,7 @@ _SETTINGS = _NUMBERS | {
 _CALL_FIELDS = frozenset({"tool_calls", "function_call"})
 _PACKED_FIELDS = {"content", "tool_calls", "tool_call_id", "reasoning_content"}
 """Fields of a message that some clients store as JSON in the content of another."""
+_PACKED_START = re.compile(r'\s*\{\s*"(?:content|tool_call)')
 # Keys of an `extra` by which a request to the same API is restored exactly.
 _LIMIT_FIELD = f"{PRIVATE}limit"
 _OWN_REASONING_DETAILS = f"{PRIVATE}{REASONING_DETAILS}"
@@ -345,6 +349,47 @@ def _unpack_content(fields: Fields, key: str, notes: list[Note]) -> None:
             message = f"The content is a whole message as JSON; its `{key}` was read."
             notes.append(Note("converted", message, fields.path))
             fields.update(packed)
+
+
+def unpack_messages(
+    messages: Iterable[Message], notes: list[Note], path: str = "$.messages"
+) -> tuple[Message, ...]:
+    """Read the calls and results that a client of another API stored as JSON in the text of
+    messages. A user's text is a result only if it answers such a call."""
+    history = CallHistory(notes)
+    call_ids: set[str] = set()
+    unpacked: list[Message] = []
+    for message in messages:
+        found = _unpack_message(message, path, history, call_ids) or message
+        if found is not message:
+            call_ids.update(part.id for part in found.parts if isinstance(part, ToolCall))
+        unpacked.append(found)
+    return tuple(unpacked)
+
+
+def _unpack_message(
+    message: Message, path: str, history: CallHistory, call_ids: set[str]
+) -> Message | None:
+    match message.role, message.parts:
+        case "assistant", (Text(text=text),):
+            role, key = "assistant", "tool_calls"
+        case "user" | "tool", (Text(text=text) | ToolResult(content=str(text)),):
+            role, key = "tool", "tool_call_id"
+        case _:
+            return None
+    if not _PACKED_START.match(text):
+        return None
+    fields = Fields({"role": role, "content": text}, path)
+    notes: list[Note] = []
+    _unpack_content(fields, key, notes)
+    if not notes or (message.role == "user" and fields.peek(key) not in call_ids):
+        return None
+    try:
+        unpacked = _decode_message(fields, history)
+    except WireError:
+        return None  # What it contains is not a message.
+    history.notes += notes
+    return structs.replace(unpacked, extra=message.extra)
 
 
 def _are_calls(value: Any) -> bool:

@@ -200,7 +200,7 @@ class ResponsesStreamEncoder(StreamEncoder):
         fields = {key: error[key] for key in ("code", "message", "param")}
         yield {"type": "error", **fields, "error": error}
         code = _ERROR_CODES.get(failure.kind, "server_error")
-        error = {"code": code, "message": failure.message}
+        error = {"code": code, "message": error["message"]}
         yield self._response_event("failed", "failed", error=error)
 
     # Items.

@@ -21,6 +21,7 @@ from ..openai import (
     list_chosen_tools,
     take_metadata,
 )
+from ..openai_chat.request import unpack_messages
 from .items import INSTRUCTIONS, NAME, InputEncoder, decode_input
 
 _SAMPLING = ("temperature", "top_p")
@@ -48,7 +49,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     is_streamed = fields.take("stream", bool)
     return Request(
         model=fields.take_text("model") or model,
-        messages=decode_input(fields, notes),
+        messages=unpack_messages(decode_input(fields, notes), notes, "$.input"),
         tools=tools,
         tool_choice=_decode_tool_choice(fields, extra),
         parallel_tool_calls=fields.take("parallel_tool_calls", bool) is not False,

@@ -251,7 +251,6 @@ export class RequestsView {
 
 const CITY = { type: "object", properties: { city: { type: "string" } } };
 const BODY = {
-  model: "any",
   messages: [{ role: "user", content: "What is the weather in Oslo?" }],
   tools: [{ type: "function", function: { name: "get_weather", parameters: CITY } }],
 };

@@ -7,8 +7,8 @@ import { button, menu } from "./widgets.js";
 const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 5];
 
 const REASON_LABELS = {
-  known: "no model call",
-  decided: "no model call",
+  known: "call without the model",
+  decided: "calls from decisions",
   "tools rejected": "tools in prompt",
 };
 
@@ -270,8 +270,16 @@ export function visibleLength(chunks, field, time, text, whole) {
   return some ? Math.min(text.length, chunks[some - 1][field]) : 0;
 }
 
-/** The index of the attempt at that time. */
+/**
+ * The index of the attempt at that time. At the end, that is the last one in which the model wrote
+ * something, or else the last one with calls: a later attempt may have failed at once, or need no
+ * model.
+ */
 export function attemptAt(attempts, time) {
-  const begun = attempts.findLastIndex((one) => one.start_ms <= time);
-  return Math.max(0, begun);
+  const isOver = time === Infinity && attempts.every((one) => one.end_ms !== null);
+  const hasCalls = (one) => isOver && one.calls.length > 0;
+  const isWritten = (one) => isOver && one.raw && (one.text || one.calls.length > 0);
+  const hasBegun = (one) => one.start_ms <= time;
+  const found = [isWritten, hasCalls, hasBegun].map((matches) => attempts.findLastIndex(matches));
+  return found.find((index) => index >= 0) ?? 0;
 }

@@ -210,7 +210,7 @@ class AgentLoop:
         return structs.replace(reply, parts=parts)
 
     def _drop_calls_in_text(self, reply: Reply) -> Reply:
-        """Return a reply that may hold no calls without those in its text."""
+        """Remove the calls in the text of a reply in which calls are forbidden."""
         if not self._offered_tools or not reply.text:
             return reply
         parser = Parser(tools=self._offered_tools)

@@ -435,7 +435,7 @@ class CallAssembler:
 
 
 def _as_text(arguments: Any) -> str:
-    """Return arguments that came whole as text."""
+    """Return, as text, arguments that came whole."""
     if isinstance(arguments, str):
         return arguments
     return "" if arguments is None else format_json(arguments)

@@ -31,8 +31,8 @@ from .record import NO_MODE, AttemptRecord, RequestRecord
 from .worker_thread import LARGE, WorkerThread
 
 _LARGE_CONVERSATION = 2**21
-"""Bytes of a request from which each chunk of its reply is read in the worker thread, too: every
-call is compared with the whole conversation."""
+"""The size of a request, in bytes, from which the chunks of its reply are read in the worker
+thread: every call in them is compared with the whole conversation."""
 _DELTAS = frozenset({TextDelta, ReasoningDelta, ArgumentsDelta})
 
 

@@ -1,4 +1,5 @@
-"""Helpers without a layer: memoization, JSON, ids, terminal escapes, and files of state."""
+"""Helpers that all layers may use: memoization, JSON, ids, terminal escapes, and the state
+directory."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def memoize_by_identity(function: Callable[[Argument], Result]) -> Callable[[Arg
 
 
 def state_directory() -> Path:
-    """Return the folder for state between runs: histories, and the running gateways."""
+    """Return the folder for files that outlive a run: chat histories, and the list of running
+    gateways."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "toolspeak"
 

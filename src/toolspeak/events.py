@@ -77,7 +77,7 @@ class PartAdded(Struct, frozen=True, tag="part"):
 
 
 class Reclassify(Struct, frozen=True, tag="reclassify"):
-    """Everything so far was reasoning: it was closed without having been opened."""
+    """Everything so far was reasoning: its closing tag arrived, and there was no opening tag."""
 
 
 class CallStart(Struct, frozen=True, tag="call_start"):

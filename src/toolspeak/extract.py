@@ -114,7 +114,7 @@ def _is_complete(events: Iterable[Event]) -> bool:
 
 def _read_calls(decoded: list[Event], parser: Parser) -> list[Event]:
     """Return the events of a response without structured calls, with the calls in its text; or, if
-    they count, with those in its reasoning."""
+    these may be accepted, with those in its reasoning."""
     is_complete = _is_complete(decoded)
     events = list(_replace_text(decoded, partial(parser.events, is_complete=is_complete)))
     if is_complete and not any(isinstance(event, CallEnd) for event in events):
@@ -144,7 +144,8 @@ def _is_plain_text(event: Event) -> bool:
 def _replace_text(
     events: list[Event], parse: Callable[[list[str]], Iterable[Event]]
 ) -> Iterator[Event]:
-    """Yield the events; in place of the first text, those that all the text parses to."""
+    """Yield the events, with those that `parse` yields for all the text in place of the first
+    text."""
     texts = [event.text for event in events if isinstance(event, TextDelta) and not event.extra]
     for event in events:
         if not _is_plain_text(event):
@@ -272,7 +273,7 @@ def _wrap_parts(parts: list[Json]) -> Json:
 
 
 def _normalize_choice(choice: Json) -> Json:
-    """Write a choice with its message, which in a legacy completion is only a text."""
+    """Return a choice with a `message`; a choice of a legacy completion has only `text`."""
     message = choice.get("message") or choice.get("delta") or {"text": choice.get("text")}
     return {**choice, "delta": None, "message": _normalize_message(message)}
 

@@ -318,7 +318,8 @@ class Plan(Struct, frozen=True):
     mode: ToolsMode
     dialect: str | None = None
     reasoning_open: bool = False
-    """Replies start inside reasoning. It is never left to the text: what was sent stays sent."""
+    """Replies start inside reasoning. This is decided before the reply: what was sent cannot be
+    taken back if a closing tag arrives later."""
     reasons: tuple[str, ...] = ()
     other_dialects: tuple[str, ...] = ()
     """Dialects that the model may write although it is not asked to."""
@@ -332,7 +333,7 @@ class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
     drop: tuple[str, ...] = ()
     drop_in_messages: tuple[str, ...] = ()
     drop_in_tools: tuple[str, ...] = ()
-    call_ids: int | None = None
+    call_id_length: int | None = None
     """The number of letters and digits that the id of a call must have."""
     roles: Literal["any", "system-first", "alternating"] = "system-first"
     """The order of roles. `any`: as in OpenAI's API. `system-first`: at most one system message, at

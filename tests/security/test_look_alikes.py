@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolspeak import extract
-from toolspeak.security.echo_guard import flatten, see_through
+from toolspeak.security.echo_guard import flatten, replace_lookalikes
 
 TOOLS = [
     {
@@ -126,7 +126,7 @@ def test_request_in_another_spelling_is_not_a_request_for_the_call() -> None:
 def test_text_of_one_alphabet_keeps_its_words_apart() -> None:
     for first, last in ((0x391, 0x3C9), (0x410, 0x44F), (0x561, 0x586), (0x2C80, 0x2CB1)):
         letters = [chr(code) for code in range(first, last + 1) if chr(code).isalpha()]
-        assert len(set(map(see_through, letters))) == len(letters)
+        assert len(set(map(replace_lookalikes, letters))) == len(letters)
 
 
 def test_spelling_of_plain_text_is_kept() -> None:

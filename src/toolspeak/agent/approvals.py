@@ -301,7 +301,7 @@ def parse_answer(typed: str) -> ApprovalAnswer:
 
 
 def is_answer(typed: str) -> bool:
-    """Return True for an answer, False for text that `parse_answer` only counts as no."""
+    """Return True for a known answer, False for other text, which `parse_answer` reads as no."""
     return typed.strip().lower() in _ANSWERS
 
 

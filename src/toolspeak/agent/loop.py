@@ -154,7 +154,8 @@ class AgentLoop:
         return "repeated" if self._is_repeating(tools) else None
 
     def _is_repeating(self, tools: dict[str, AgentTool]) -> bool:
-        """Return True if the last rounds were equal, and one of their tools may not poll."""
+        """Return True if the last rounds were equal, and not all of their tools are polling
+        tools."""
         latest = self._round_outcomes[-MAX_EQUAL_ROUNDS:]
         if len(latest) < MAX_EQUAL_ROUNDS or len({*latest}) > 1:
             return False
@@ -209,7 +210,7 @@ class AgentLoop:
         return structs.replace(reply, parts=parts)
 
     def _drop_calls_in_text(self, reply: Reply) -> Reply:
-        """Return a reply that may hold no calls without those in its text."""
+        """Remove the calls in the text of a reply in which calls are forbidden."""
         if not self._offered_tools or not reply.text:
             return reply
         parser = Parser(tools=self._offered_tools)

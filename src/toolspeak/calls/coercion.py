@@ -241,7 +241,8 @@ def _set(value: Any, path: Path, new: Any) -> Any:
 
 
 def _select_optional(value: Any, paths: list[Path], validator: SchemaValidator) -> list[Path]:
-    """Return the members whose absence leaves fewer violations: all of them, or the first one."""
+    """Return the members to drop: all, if that removes a violation for each; else the first one
+    whose absence leaves fewer violations."""
     # Several errors may be about one member, and another change may have replaced it.
     paths = [
         path for path in {tuple(path): path for path in paths}.values() if _is_null(value, path)
@@ -336,8 +337,8 @@ def _coerce_nested(value: Any, schema: Mapping[str, Any], context: _Context) -> 
 
 
 def _is_single_item(value: Any) -> bool:
-    """Return True if a value is one item. An empty text, or a list that cannot be parsed, may stand
-    for any list."""
+    """Return True if a value can be the only item of a list. An empty text, or a text that begins
+    like a list, cannot: it may mean any list."""
     if not isinstance(value, str):
         return not isinstance(value, list)
     text = value.strip()

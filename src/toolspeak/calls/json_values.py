@@ -218,7 +218,7 @@ def map_strings(value: Any, change: Callable[[str], str]) -> Any:
 
 
 MAX_VALUES = 1_500_000
-"""The most values in JSON that does not come from a client."""
+"""The maximum number of values in JSON. For requests of clients, the limit is configurable."""
 _MAX_DIGITS = 1000
 _SLICE = 2**20
 _STRUCTURE = b'"[]{},0123456789'
@@ -228,7 +228,8 @@ _BACKSLASHES = re.compile(rb"\\+\Z")
 
 
 def find_json_excess(data: bytes | str, max_values: int) -> str:
-    """Return why a JSON text is too expensive to decode, as a predicate; "" if it is not."""
+    """Return the problem of a JSON text that is too expensive to decode, to follow a subject such
+    as "the request"; "" for any other text."""
     if len(data) <= max_values:
         return ""
     meter = _JsonMeter()
@@ -248,10 +249,12 @@ class _JsonMeter:
     def __init__(self) -> None:
         self.values = 1
         self.has_long_number = False
-        """A number that crosses two slices is measured in two parts: that is long enough."""
+        """A slice contained a number with too many digits. A number that crosses two slices is
+        measured in two parts, so it may be up to twice as long."""
         self._in_string = False
         self._escape = b""
-        """A backslash at the end of the last slice, whose character follows."""
+        """A backslash at the end of the last slice; the character that it escapes is in the next
+        one."""
 
     def feed(self, part: bytes) -> None:
         """Read the next slice."""

@@ -95,7 +95,7 @@ class CallResolver:
         self._similar_names: dict[str, list[str]] = {}
         """The declared names that are similar to unknown ones."""
 
-    def accepts_any(self, *, declared_only: bool = False) -> bool:
+    def accepts_undeclared(self, *, declared_only: bool = False) -> bool:
         """Return True if undeclared tools may be called."""
         return self.tools.declared is None or (self.types_only and not declared_only)
 
@@ -359,7 +359,7 @@ class CallIds:
 _MAYBE_INTEGRAL_FLOAT = re.compile(r"\.0|\de")
 """A float that may be integral: `3.0`, `1e3`."""
 _MAX_PATTERN_LENGTH = 2**20
-"""Nothing else can run while a pattern is searched: in longer texts, it is not."""
+"""The longest text that is searched for a pattern: nothing else can run meanwhile."""
 
 
 def call_key(name: str, arguments: Mapping[str, Any]) -> CallKey:

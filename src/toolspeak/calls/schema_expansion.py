@@ -16,7 +16,7 @@ from .._util import format_json
 from .json_values import iter_objects
 
 _MAX_SCHEMAS = 10_000
-"""The schemas that may apply to one value; unions of unions have a few hundred."""
+"""The maximum number of schemas for one value; unions of unions have a few hundred."""
 CHOICE_KEYWORDS = ("anyOf", "oneOf", "allOf")
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _NAMES = ("$id", "id", "$anchor", "$dynamicAnchor")
@@ -48,7 +48,7 @@ class StepCounter:
         text = format_json(schema)
         has_references = any(f'"{name}"' in text for name in REFERENCES)
         self._size = 0 if has_references else sum(map(text.count, "{[,:"))
-        """More than the parts of a schema without references; 0 for others."""
+        """An upper bound for the parts of a schema without references; 0 if it has references."""
 
     def check(self, value: Any, limit: int) -> None:
         """Raise `TooManySteps` if validation may take more steps than `limit`."""
@@ -190,7 +190,7 @@ class _SchemaCounter:
             found, found_cycles = self._count(part)
             total, cycles = total + found, cycles + found_cycles
             if cycles > 1 or total > _MAX_SCHEMAS:
-                # Two ways back double the schemas with each turn.
+                # With two references back to an open schema, their number doubles in each round.
                 total = _MAX_SCHEMAS + 1
                 break
         self._open.discard(identity)

@@ -36,7 +36,7 @@ _SCHEMA_KEYS = (
 )
 """The keys under which APIs and frameworks declare the parameters of a tool."""
 _OTHER_SCHEMA = re.compile(r"output|response|result|return", re.I)
-"""In the keys of other schemas of a tool: what it returns."""
+"""Matches the keys of a tool's other schemas, such as that of its result."""
 _SCHEMA_METHOD = "model_json_schema"
 """The method by which a pydantic model writes its schema."""
 _CALLABLE_TYPES = ("function", "custom", None)

@@ -1,7 +1,7 @@
 """Every text format in which models write tool calls, parsed and rendered from one description.
 
-template      what a dialect is             catalog     the dialects themselves, as data
-markers       which dialects count          parser      how text becomes events: read this first
+template      the definition of a dialect   catalog     the dialects themselves, as data
+markers       the dialects to recognize     parser      how text becomes events: read this first
 render        calls, results and tool lists as text
 """
 

@@ -216,7 +216,8 @@ def parse_brace_map(
 
 
 def find_unclosed_map_end(text: str, quote: str, closer: str) -> int:
-    """Return where a map ends whose last string is not closed: at a closer after a brace, or -1."""
+    """Return the end of a map whose last string is not closed: the position of a closer after a
+    brace, or -1 if there is none."""
     inside = False
     for match in re.finditer(rf"{re.escape(quote)}|\}}\s*+({re.escape(closer)})", text):
         if match[0] == quote:
@@ -352,7 +353,7 @@ def _nests_too_deeply(text: str) -> bool:
 def _type_arguments(
     texts: Mapping[str, Any], schema: Mapping[str, Any], *repairs: str
 ) -> ParsedArguments:
-    """Return the arguments with the types of the schema; the values, or their items, are texts."""
+    """Convert the texts in arguments, also inside lists and objects, to the types of the schema."""
     all_repairs = list(repairs)
     typed = _apply_types(texts, schema, schema, all_repairs)
     return typed, tuple(dict.fromkeys(all_repairs))

@@ -35,7 +35,7 @@ MAX_EXCERPT = 400
 
 
 class TentativeEvents:
-    """Events that are discarded if what follows them is not as required, and where the last call
+    """Events that are emitted only if the text after them is as required, and where the last call
     ended."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class EventWriter:
         self.holds_call_end = False
         """Closing markers may follow: the end of a call is held back until they are read."""
         self.trial: TentativeEvents | None = None
-        """Takes all events while it is not certain that they count."""
+        """Takes all events while it is not certain that they will be emitted."""
         self.last_character = ""
         """The last character of the text; "" after a call or reasoning, as at a line's start."""
         self.has_text = False
@@ -133,10 +133,10 @@ class EventWriter:
                 self.has_fault |= event.rejection.code in FAULTS
             self._events.append(event)
 
-    def end_trial(self, *, counts: bool) -> None:
-        """Emit the events of the trial if they count, else forget them."""
+    def end_trial(self, *, emits: bool) -> None:
+        """Emit the events of the trial, or discard them."""
         trial, self.trial = self.trial, None
-        if trial is None or not counts:
+        if trial is None or not emits:
             return
         if trial.has_calls():
             self.mark_call_boundary()
@@ -304,8 +304,8 @@ class CallSink:
         self._writer.emit(*self._resolver.reject(rejection).notes)
 
     def reject_truncated(self, text: str) -> None:
-        """Write, once, that the reply ends inside a call. JSON that names no tool may be
-        anything."""
+        """Reject, once, the call that the reply ends in. JSON that names no tool may be data: it
+        gets only a note."""
         if self._has_rejected_truncated:
             return
         self._has_rejected_truncated = True

@@ -236,13 +236,13 @@ class FormMatcher:
         self._open_closers: dict[str, None] = {}
         """Markers that may still close the calls so far, until text comes."""
         self._missing_closers: tuple[str, ...] = ()
-        """Markers of which the last call lacked one."""
+        """Closing markers, of which the last call lacked one."""
         self._rescanned = 0
         """The amount of text that was read in vain so far."""
         self._is_list = False
         """The last calls were in a list."""
         self._is_answer_complete = False
-        """The calls were in a list or between markers: calls in prose after them are chatter."""
+        """The calls were in a list or between markers: calls in prose after them are examples."""
         self._has_noted_call_after_answer = False
         self._has_noted_stray_closer = False
 
@@ -336,15 +336,15 @@ class FormMatcher:
             if self._buffer.is_held_too_long():
                 raise HeldTooLong
         except HeldTooLong:
-            writer.end_trial(counts=False)
+            writer.end_trial(emits=False)
             writer.end_call()
             self._write_overlong_call()
             return True
         except (FormRejected, UndeclaredCall):
-            writer.end_trial(counts=False)
+            writer.end_trial(emits=False)
             writer.end_call()
             raise
-        writer.end_trial(counts=found)
+        writer.end_trial(emits=found)
         if not found:
             writer.end_call()
             sink.retract_streamed_call()
@@ -485,19 +485,22 @@ class FormMatcher:
             self._buffer.position += len(literal)
         return is_late or is_second
 
-    # Calls that do not count.
+    # Calls that are not accepted.
 
     def are_prose_forms(self, forms: tuple[CallForm, ...]) -> bool:
-        """Return True if all forms are ones that count in prose: failing to read them is normal."""
+        """Return True if all forms are recognized in prose, where failing to read them is
+        normal."""
         return bool(forms) and all(map(self._is_prose_form, forms))
 
     def _is_prose_form(self, form: CallForm) -> bool:
-        """Return True if a form has no marker or only a fence, and its dialect counts in prose."""
+        """Return True if a form has no marker or only a fence, and its dialect is recognized in
+        prose."""
         is_bare = not form.opener or form.opener.startswith("`")
         return is_bare and form.dialect in self._scope.in_prose
 
     def _is_answered(self) -> bool:
-        """Return True if calls in prose no longer count: models add explanations and examples."""
+        """Return True if calls in prose are no longer accepted: after a call, models explain and
+        give examples."""
         if self.is_exhaustive or not self._sink.call_count:
             return False
         return self._is_answer_complete or self._writer.length_since_call > _MAX_LINK_LENGTH
@@ -518,7 +521,7 @@ class FormMatcher:
     # Text instead of calls.
 
     def write_truncated_call(self) -> bool:
-        """Write the rest of the text, which ends inside a call; calls inside it do not count."""
+        """Write the rest of the text, which ends inside a call, without searching it for calls."""
         if self.is_exhaustive:
             return False
         rest = self._buffer.text[self._buffer.position :]

@@ -111,12 +111,12 @@ class FormReader:
         self.writer = state.writer
         self.sink = state.sink
         self.tools = state.resolver.tools
-        self.accepts_any = state.resolver.accepts_any(declared_only=in_prose)
+        self.accepts_undeclared = state.resolver.accepts_undeclared(declared_only=in_prose)
         """Tools that are not declared may be called too."""
         self.accepts_words = state.resolver.trust == "lenient"
         """Words without quotes may be strings."""
         self.in_prose = in_prose
-        """The form has no marker and is within prose: only declared tools count."""
+        """The form has no marker and is within prose: only declared tools may be called."""
         self.is_example = is_example
         """The text announces an example: nothing here is a call."""
         self.is_truncated = is_truncated
@@ -149,7 +149,7 @@ class FormReader:
     def resolve_name(self, name: str) -> str | None:
         """Return the spelling under which the named tool may be called here, or None."""
         found = self.tools.resolve_name(name)
-        return found or (clean_name(name) or None if self.accepts_any else None)
+        return found or (clean_name(name) or None if self.accepts_undeclared else None)
 
     def find_named(self, text: str) -> str:
         """Return the tool that a broken call names, or ""."""
@@ -157,7 +157,7 @@ class FormReader:
 
     def may_begin_name(self, text: str) -> bool:
         """Return True if the name of a tool that may be called here begins with `text`."""
-        return self.accepts_any or self.tools.has_name_starting_with(text)
+        return self.accepts_undeclared or self.tools.has_name_starting_with(text)
 
     def add_repair(self, code: str) -> None:
         """Add a repair that was needed to get to the next call."""

@@ -175,7 +175,7 @@ def _read_program(attempt: FormReader, value: dict[str, Any], start: int) -> Rea
 
 
 def _name_broken_call(attempt: FormReader, start: int) -> str:
-    """Return the tool that broken JSON calls, or ""; without arguments it is rather data."""
+    """Return the tool that a call in broken JSON names, or ""; JSON without arguments is data."""
     text = attempt.buffer.held_text()[start:]
     return attempt.find_named(text) if _ARGUMENT_KEY.search(text) else ""
 
@@ -198,7 +198,7 @@ def _add_calls(attempt: FormReader, result: JsonResult, start: int) -> bool:
     value = result.value
     name_is_key = attempt.form.dialect.json_keys == NAME_IS_KEY
     drafts = list(read_drafts(value, attempt.tools, name_is_key=name_is_key))
-    if attempt.accepts_any and any(draft.problem for draft in drafts):
+    if attempt.accepts_undeclared and any(draft.problem for draft in drafts):
         drafts = list(read_drafts(value, name_is_key=name_is_key))
     if drafts and isinstance(value, dict) and "tool_calls" in value:
         # The text beside the calls; if they are not calls, the whole object stays text.

@@ -106,8 +106,8 @@ class MarkerContext:
         self._code.append(text)
 
     def begin_message(self, message: MessageToUser | None) -> None:
-        """Follow the beginning of a message, and its addressee; all text is searched alike if
-        every call in it is wanted."""
+        """Remember the message that begins here, if it is addressed to the user. If calls are
+        wanted wherever they are, it makes no difference."""
         self.message_to_user = None if self._is_exhaustive else message
 
     def end_message(self, literal: str) -> None:
@@ -116,8 +116,8 @@ class MarkerContext:
             self.message_to_user = None
 
     def is_end_missing_before(self, marker: Marker) -> bool:
-        """Return True for a call in the dialect of a message to the user, which a token should have
-        ended before."""
+        """Return True if the marker begins a call of the message's own dialect, before which a
+        token should have ended the message."""
         message = self.message_to_user
         return message is not None and bool(
             message.closers and message.select_own_forms(marker.forms)
@@ -255,7 +255,7 @@ class MarkerContext:
         known = self._pair_searches.get((ticks, closers))
         is_past_closer = not closers
         last_closer = -1
-        # A search may begin inside a run of backticks, where another one has not looked.
+        # A search that begins inside a run of backticks finds a shorter run than an earlier search.
         is_in_run = self._tail.endswith("`") and buffer.text.startswith("`", buffer.position)
         while True:
             if known and not is_in_run and known.is_valid_at(buffer.offset, is_past_closer):
@@ -307,8 +307,8 @@ def _paragraph_marks(closers: tuple[str, ...]) -> re.Pattern[str]:
 def is_at_end_of_thought(line: str, after: str) -> bool:
     """Return True if a closing tag after this line and before this text may end a thought.
 
-    It may on a line of its own, at the end of a line, and where an answer follows; a sentence that
-    mentions the tag quotes it, or has a space before it, or goes on after it.
+    A tag ends a thought on a line of its own, at the end of a line, or where an answer follows. A
+    tag is only mentioned if a sentence quotes it, has a space before it, or goes on after it.
     """
     before = line.rstrip()
     if _OPENED.search(line) or (before != line and before and not _SENTENCE_END.search(before)):
@@ -394,7 +394,7 @@ class CodeSpanTracker:
     def is_inside(self) -> bool:
         """Return True if the text has come to a place inside a fence or inline code.
 
-        Code that begins right here counts, even if the text ends before it is closed.
+        The text is inside code that begins right here, even if the text ends before it is closed.
         """
         outside = not self._inline
         self._end_run(before_text=False)

@@ -1,6 +1,6 @@
 """The dialects by name, and the markers at which their calls may begin.
 
-    build_scope("hermes", "standard", has_tools=True)    which dialects count in a reply, and where
+    build_scope("hermes", "standard", has_tools=True)    the dialects to recognize in a reply
     marker_table_for(scope, ("get_weather",))            the literals to search for in its text
 
 A marker is a literal together with everything that it may mean. All markers of a table are found by
@@ -38,7 +38,7 @@ from .template import (
 
 AUTO = "auto"
 _PROSE_DIALECTS = ("raw-json", "bare_json_array", "pythonic", "glm4_line", "fenced_json")
-"""The dialects that count within prose if trust is lenient."""
+"""The dialects that are recognized within prose if trust is lenient."""
 _CONTROL_TOKEN = re.compile(r"<[|｜]|\[|<\w+:")
 """The beginning of tokens that never occur in ordinary text."""
 _BRACKETS_BY_BODY = {
@@ -96,16 +96,16 @@ def find_taught_dialect(model: str) -> Dialect | None:
 
 
 class Scope(Struct, frozen=True, gc=False):
-    """The dialects that count in a reply, and where."""
+    """The dialects that are recognized in a reply, and where."""
 
     named: tuple[Dialect, ...] = ()
-    """Count anywhere."""
+    """Recognized anywhere."""
     others: tuple[Dialect, ...] = ()
-    """Count as their `evidence` says."""
+    """Recognized where their `evidence` allows it."""
     in_prose: tuple[Dialect, ...] = ()
-    """Count anywhere, but only with declared tools: all else is prose."""
+    """Recognized anywhere, but only with the name of a declared tool: all else is prose."""
     is_strict: bool = False
-    """Only calls with markers count, and only if they are closed."""
+    """Only calls with markers are accepted, and only if they are closed."""
 
     def has_closing_tag(self, literal: str) -> bool:
         """Return True if a named dialect closes calls with this tag."""
@@ -254,14 +254,15 @@ class Marker(Struct, frozen=True, eq=False):
     framed_dialects: tuple[Dialect, ...] = ()
     """It begins the header of a message in these dialects."""
     position: OneOf["", "line", "word", "bracket"] = ""
-    """It counts only at the beginning of a line or of a word, or unless code contains it."""
+    """Where the literal is a marker. "": anywhere. "line", "word": at the beginning of one.
+    "bracket", "word": not in a URL, nor in code that only mentions it."""
     reasoning_closer: str = ""
     """It opens reasoning, which ends with this."""
     reasoning_openers: tuple[str, ...] = ()
     """It ends reasoning, which these open; "" if only the prompt opens it."""
     turn: OneOf["", "answer", "other", "result"] = ""
     """It begins the final answer, another role's turn, or what can only follow a call, such as a
-    result: no calls after it. The last counts only after a call of the same reply."""
+    result: calls after it are text. "result" applies only after a call of the same reply."""
     closes_call: bool = False
     """It ends a call, or a value in one."""
     is_control_token: bool = False
@@ -285,7 +286,7 @@ class MarkerTable(Struct, frozen=True, eq=False):
     markers: dict[str, Marker]
     literals: MarkerSet
     bare_forms: tuple[CallForm, ...]
-    """Forms that count only if the whole message consists of them."""
+    """Forms that are accepted only if the whole message consists of them."""
     initial_tokens: dict[str, MessageToUser | None]
     """Literals to drop at the very beginning, in case the prompt has begun the message, and the
     message that each of them begins."""
@@ -324,7 +325,8 @@ def marker_table_for(scope: Scope, tools: tuple[str, ...] | None) -> MarkerTable
 
 @lru_cache(maxsize=64)
 def without_position_rules(table: MarkerTable) -> MarkerTable:
-    """Return a table whose markers count at any position, also inside spans without calls."""
+    """Return a table whose markers are recognized at any position, also inside spans without
+    calls."""
     markers = {
         text: structs.replace(marker, position="", inert_closer="", result_closer="")
         for text, marker in table.markers.items()
@@ -393,7 +395,7 @@ def _find_reasoning_closers(
 def _collect_forms(
     scope: Scope, has_tools: bool
 ) -> tuple[dict[str, list[CallForm]], list[CallForm]]:
-    """Return the forms by their openers, and the forms that count only as a whole message."""
+    """Return the forms by their openers, and the forms that must be a whole message."""
     forms: dict[str, list[CallForm]] = {}
     bare: list[CallForm] = []
     for dialect in (*scope.named, *scope.in_prose):
@@ -561,8 +563,8 @@ def _add_tokens(dialect: Dialect, markers: dict[str, Marker], *, is_named: bool)
 def _add_messages_to_user(scope: Scope, markers: dict[str, Marker]) -> None:
     """Add what begins a message to the user.
 
-    If any dialect may come, only tokens count that end and that have no other meaning: else a
-    single token could hide the calls in the rest of the reply.
+    If no dialect is expected, only tokens with a closer and without another meaning are added: any
+    other token could hide the calls in the rest of the reply.
     """
     for dialect in scope.named or scope.others:
         for opener, closer in dialect.answer_spans:

@@ -7,7 +7,7 @@
 
 The steps, and the files in which they happen:
 
-1. `markers`: which dialects count, and which literals to search for.
+1. `markers`: which dialects are recognized, and which literals to search for.
 2. `text_buffer`: the text that has arrived. Text is held back here and nowhere else: the beginning
    of a marker until it is certain, and a call until it is read.
 3. `ReplyMachine` below: text before the next marker is passed on; at a marker, `_read_marker`
@@ -107,10 +107,10 @@ class ParserOptions(Struct, frozen=True, eq=False):
 class Parser:
     """Reads the calls in a model's text, however it is chunked.
 
-    `tools`, in any provider's shape, give the names that count and the types of arguments; None
-    checks neither. With `types_only`, a call of another tool, or one that violates its schema, is
-    made with a note, for callers that answer such calls themselves. `trust` states what may become
-    a call. Calls that merely echo `context`, the conversation so far, are rejected.
+    `tools`, in any provider's shape, give the names that may be called and the types of arguments;
+    None checks neither. With `types_only`, a call of another tool, or one that violates its schema,
+    is made with a note, for callers that answer such calls themselves. `trust` states what may
+    become a call. Calls that merely echo `context`, the conversation so far, are rejected.
     `reasoning_open` states whether the prompt has opened the reasoning; None leaves it to the text.
     Without `reads_reasoning`, tags of reasoning are text: the API has already separated it.
     """
@@ -188,8 +188,8 @@ class Parser:
     def find_calls_in_reasoning(self, reasoning: str) -> list[Event]:
         """Return the events of the calls in reasoning that the API has separated.
 
-        They count like those in tags: only if trust is lenient, and the caller knows that the reply
-        is complete and has no other calls.
+        They are accepted like those in tags: only if trust is lenient. The caller must know that
+        the reply is complete and has no other calls.
         """
         if self._options.trust != "lenient":
             return []
@@ -202,8 +202,8 @@ class Parser:
 
 
 Search = Literal["", "everywhere", "near-calls"]
-"""Why a text is read: as a reply, or to find calls in any dialect: at every place, or where no code
-in another language is shown."""
+"""The purpose of reading a text. "": as a reply. "everywhere": to find calls in any dialect, at any
+place. "near-calls": the same, except in code in another language."""
 
 
 def build_machine(options: ParserOptions, search: Search = "") -> ReplyMachine:
@@ -285,7 +285,8 @@ def find_near_call(
 
 
 def find_final_calls(options: ParserOptions, text: str) -> int:
-    """Return where the complete calls of an expected dialect begin that end a text, or -1."""
+    """Return where the complete calls at the end of a text begin, in an expected dialect; -1 if the
+    text ends otherwise."""
     return build_machine(options.for_other_text(trust="strict")).find_final_calls(text)
 
 
@@ -322,7 +323,8 @@ class ReplyMachine:
         self._unread_markers: dict[str, None] = {}
         """Markers of calls that no call followed."""
         self._end_of_tokens_in_text = 0
-        """Offset in the whole reply where tokens end that other text is known to follow."""
+        """Offset in the whole reply of the end of the last tokens that are known not to end the
+        reply."""
 
     def read_whole(self, text: str) -> list[Event]:
         """Read a text that has arrived whole."""
@@ -333,7 +335,7 @@ class ReplyMachine:
         return self.writer.take_events()
 
     def find_final_calls(self, text: str) -> int:
-        """Return where the calls begin that end a text, or -1 if anything else ends it."""
+        """Return where the calls at the end of a text begin, or -1 if it ends otherwise."""
         self.buffer.append(text)
         self.buffer.is_final = True
         start, write = -1, self.writer.write_text
@@ -469,7 +471,7 @@ class ReplyMachine:
     def _drop_lone_openers(self, literal: str) -> bool:
         """Drop openers at the end of the reply after which no call came.
 
-        Within a line they stay text: explanations end so too.
+        Within a line they stay text: an explanation may end with such a marker, too.
         """
         if not self._is_unmistakable(literal):
             return False
@@ -585,7 +587,7 @@ class ReplyMachine:
     # Markers that begin neither a call nor reasoning.
 
     def _read_token(self, literal: str, marker: Marker) -> Reading[bool]:
-        """Drop a control token, or read what a marker says of the text after it."""
+        """Read a marker that begins neither a call nor reasoning; return False if it is text."""
         if marker.is_control_token:
             return (yield from self._drop_control_token(literal, marker))
         if marker.is_trailing_token:

@@ -161,7 +161,7 @@ def _read_call(attempt: FormReader, *, is_bare: bool) -> Reading[Body]:
     text = name + buffer.held_text()[name_end:]
     if quote:
         yield from buffer.read_literal(quote)
-    # Inside quotes, models leave out those of the values.
+    # If the whole call is in quotes, models leave out the quotes of its values.
     allow_words = is_quoted and attempt.accepts_words
     draft = parse_python_call(text, attempt.tools.get_schema(name), allow_words=allow_words)
     attempt.add_call(draft, start)

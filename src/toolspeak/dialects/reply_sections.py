@@ -6,7 +6,7 @@
     {"name": "get_weather", "arguments": {"city": "Oslo"}}
 
 The header of a message names its recipient: the user, the model itself, or a tool. Forms without a
-marker count only if nothing else is in the message; its events wait until the end is reached.
+marker are accepted only if nothing else is in the message, so its events wait for its end.
 
 A call inside reasoning, or inside a message to the user, is not made. Some models forget to end
 these before a call: `FinalCalls` finds the calls that may be meant.
@@ -65,14 +65,15 @@ HeaderKind = Literal["", "tool", "other"]
 class FinalCalls:
     """Finds the complete calls that are the very last thing of a reply.
 
-    Only they may end a thought or a message that nothing else ends, and only if the reply was not
-    cut off: all other calls there are drafts.
+    If the end of a thought or of a message is missing, only these calls end it, and only if the
+    reply was not cut off. All other calls in it are only considered, not made.
     """
 
     def __init__(self, buffer: TextBuffer, find: Callable[[str], int] | None) -> None:
         self._buffer = buffer
         self._find = find
-        """Returns where the calls begin that end a text, or -1; None if drafts never count."""
+        """Returns where the calls at the end of a text begin, or -1; None if none may be
+        accepted."""
         self._offset: int | None = None
         """Offset in the whole reply where they begin; -1 if there are none, None if unknown."""
 
@@ -112,7 +113,7 @@ class ReasoningReader:
         self._call_openers = state.table.call_openers
         self._keeps_calls = keeps_calls
         self.thoughts: list[str] = []
-        """The parts of the reasoning that may hold calls, if they may count."""
+        """The parts of the reasoning that may hold calls, if such calls may be accepted."""
         self._unclosed: set[MarkerSet] = set()
         """Closers that do not come in the rest of the text."""
 
@@ -345,7 +346,7 @@ class FramedMessageReader:
 
     def _is_tool(self, call: _MessageToTool) -> bool:
         """Return True if a header that lacks its channel addresses a tool all the same."""
-        if self._state.resolver.accepts_any():
+        if self._state.resolver.accepts_undeclared():
             return call.has_prefix
         return self._state.resolver.tools.resolve_name(call.name) is not None
 
@@ -410,7 +411,8 @@ class BareMessageReader:
         """The last token that was read ends the message."""
 
     def read(self) -> Reading[BareMessageResult]:
-        """Read the rest of the message; first as nothing but calls that are accepted."""
+        """Read the rest of the message: as nothing but accepted calls, or else with rejected
+        ones."""
         self._may_reject = self._has_rejections = False
         result = yield from self._read_forms()
         if result == "text" and self._has_rejections:
@@ -422,7 +424,9 @@ class BareMessageReader:
         """Try every form that may be the whole message, and a code fence around any other."""
         first = yield from self._buffer.peek()
         resolver = self._state.resolver
-        may_begin_name = resolver.accepts_any() or resolver.tools.has_name_starting_with(first)
+        may_begin_name = resolver.accepts_undeclared() or resolver.tools.has_name_starting_with(
+            first
+        )
         for form in self._table.bare_forms:
             if form.opener:
                 may_begin = form.opener[0] == first and (
@@ -456,10 +460,10 @@ class BareMessageReader:
             text = buffer.release()
             if not self._rejected_texts:
                 trial.close_last_call(text)
-            state.writer.end_trial(counts=True)
+            state.writer.end_trial(emits=True)
             state.writer.write_text("\n".join(self._rejected_texts))
             return "calls"
-        state.writer.end_trial(counts=False)
+        state.writer.end_trial(emits=False)
         is_truncated = self._is_truncated and not is_too_long and not buffer.is_held_too_long()
         buffer.restore()
         state.sink.forget_calls()
@@ -540,7 +544,7 @@ class BareMessageReader:
             buffer.position = match.end()
             self._is_message_over = match[0].startswith(MESSAGE_ENDS)
             if match[0].startswith("`"):
-                del left[match[0]]  # The next one opens another fence.
+                del left[match[0]]  # A second fence marker would open another fence.
             found = found or match[0] == wanted
             is_expected = self._table.scope.has_control_token(match[0])
             if match[0] in self._table.control_tokens and not is_expected:

@@ -307,7 +307,7 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     json_keys: JsonKeys = JsonKeys()
     evidence: Evidence = "marker"
     line_start_only: bool = False
-    """Calls count only if their marker begins a line."""
+    """Calls are recognized only if their marker begins a line."""
     parallel: bool = True
     """A reply may hold several calls."""
     reasoning_tags: tuple[tuple[str, str], ...] = THINK_TAGS

@@ -174,21 +174,22 @@ class TextBuffer:
 
     # Reading: each method returns when its result is certain, however the text is chunked.
 
-    def find_marker(self, markers: MarkerSet, let_go: Callable[[str], None]) -> Reading[str]:
-        """Pass the text before the next marker to `let_go`; return the marker, unread, or ""."""
+    def find_marker(self, markers: MarkerSet, write_text: Callable[[str], None]) -> Reading[str]:
+        """Pass the text before the next marker to `write_text`; return the marker, unread, or
+        ""."""
         while True:
             text, position = self.text, self.position
             match = self._search(markers)
             settled = len(text) if self.is_final else markers.settled_end(text, position)
             if match and (match.start() < settled or self.is_final):
-                let_go(text[position : match.start()])
+                write_text(text[position : match.start()])
                 self.position = match.start()
                 return match[0]
-            let_go(text[position:settled])
+            write_text(text[position:settled])
             self.position = settled
             if self.is_final:
                 return ""
-            self.pending_search = (markers, let_go) if settled == len(text) else None
+            self.pending_search = (markers, write_text) if settled == len(text) else None
             yield
             self.pending_search = None
 

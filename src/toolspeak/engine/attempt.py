@@ -272,14 +272,14 @@ def _drop_in_tool(tool: Json, keys: tuple[str, ...]) -> Json:
 
 
 def _changes_messages(quirks: Quirks) -> bool:
-    return bool(quirks.drop_in_messages or quirks.call_ids or quirks.think_tags)
+    return bool(quirks.drop_in_messages or quirks.call_id_length or quirks.think_tags)
 
 
 def _adapt_message(message: Json, quirks: Quirks) -> Json:
     if quirks.think_tags and message.get("reasoning_content"):
         message = _move_reasoning_to_content(message)
     out = {key: value for key, value in message.items() if key not in quirks.drop_in_messages}
-    return _fit_call_ids(out, quirks.call_ids) if quirks.call_ids else out
+    return _fit_call_ids(out, quirks.call_id_length) if quirks.call_id_length else out
 
 
 def _move_reasoning_to_content(message: Json) -> Json:

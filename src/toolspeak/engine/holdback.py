@@ -48,7 +48,8 @@ class SentState:
         """Something other than `Started` and notes was sent."""
         self.has_started = self.has_text = self.has_calls = False
         self.has_signed_reasoning = False
-        """Signed reasoning must come back unchanged: no other reply may follow it."""
+        """Signed reasoning was sent. The client must send it back with the reply that it belongs
+        to, so no other reply may follow."""
         self.reply_index = 0
         """How many replies of this model came before the current one."""
         self.text_reply_index: int | None = None
@@ -111,11 +112,11 @@ class Holdback:
         """The call that the loop guard does not let pass again."""
         self._refusal_detector = OpeningDetector() if has_tools and is_streaming else None
         self.events: list[Event] = []
-        """All events, except the deltas beyond what is remembered."""
+        """All events, except deltas beyond `_MAX_REMEMBERED` characters."""
         self._held: list[Event] = []
         self._text_length = self._reasoning_length = 0
         self._rest_of_reasoning = StringIO()
-        """Reasoning beyond the events: deltas take much more memory than their text."""
+        """The reasoning beyond that, as text: its deltas would take much more memory."""
         self.finish_event = Finish()
         """The reply's last event."""
 
@@ -181,7 +182,8 @@ class Holdback:
                 self.finish_event = event
                 return []
             case Failure():
-                # If the client has received nothing, it need not know of this reply.
+                # If the client has received no text or call, the held part of this reply is not
+                # sent.
                 was_sent = self._sent.has_text or self._sent.has_calls
                 return [*self._flush(), event] if was_sent else [event]
             case Started() if self._sent.has_started:

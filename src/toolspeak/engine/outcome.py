@@ -70,7 +70,7 @@ _REJECTION_OUTCOMES: dict[str, OutcomeKind] = {
 """The outcomes of rejected blocks that were meant as calls. Other rejections are examples, echoes
 and the like. The first of these codes that occurs in a reply determines its outcome."""
 _MAX_REFUSAL = 100_000
-"""The characters of a reply that may be a refusal; a longer one is an answer."""
+"""The maximum length of a refusal, in characters; a longer reply is an answer."""
 _COMPARED_CHARACTERS = 60
 
 
@@ -102,7 +102,7 @@ def classify_reply(
     if reply.stop_reason == "refusal":
         return Outcome("refusal")
     if any(not isinstance(part, (Text, Reasoning)) for part in reply.parts):
-        # An image, or an item of a hosted tool, whose work counts as a call.
+        # An image, or an item of a hosted tool: what a hosted tool has done counts as a call.
         return Outcome("calls" if offered.has_hosted_tools else "answer")
     if offered.allowed:
         if outcome := _classify_blocks(reply):

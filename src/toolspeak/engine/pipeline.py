@@ -15,19 +15,21 @@ After each attempt, the first of these that applies decides:
     the model called a tool that was not selected   ask again, with all tools         recovery.py
     the reply is a fault, and a step is left        ask again, with that step         recovery.py
     a required call is missing                      fall back                         _finish
-    the reply is a fault                            end with the first reply          _finish
+    the reply is a fault                            end with the first reply,
+                                                    if it can still be sent           _finish
     the reply is only reasoning                     end with it, also as text         _finish
     there is a reply                                end with it                       _finish
-    the upstream failed after part of a reply       end with the first reply,
-                                                    or with the failure               _after_failure
+    the upstream failed, but there is a first       end with the first reply,
+    reply, or part of one was sent                  or with the failure               _after_failure
     the upstream rejected a field by name           ask again, without the field      recovery.py
     the upstream rejected native tools              ask again, tools in the prompt    recovery.py
     the upstream failed, is busy or too slow        fall back                         run
     the upstream failed otherwise                   raise the failure                 run
 
-The profile's `retries` limits how many steps are taken. Before the request, side questions may be
-asked: which tools the model needs, or the decisions of a small model. The caller may send the same
-bytes again after a connection error, 429 or 5xx; the pipeline does not notice.
+The profile's `retries` limits how many steps are taken. If there is no other upstream to fall
+back to, the failure is raised. Before the request itself, the model may be asked side questions:
+which tools it needs or, if it is small, what to call and with which values. The caller may send
+the same bytes again after a connection error, 429 or 5xx; the pipeline does not notice.
 
 The gateway, the agent and the probe all run a pipeline, each with its own way to send:
 
@@ -67,7 +69,7 @@ from .outcome import (
 )
 from .plan import (
     ModelProfile,
-    find_learned_mode,
+    explain_learned_mode,
     involves_tools,
     is_format_checked,
     plan_request,
@@ -174,7 +176,7 @@ class Pipeline:
         `reason` says why this model is asked and not the one before; "" for the first.
         """
         plan = plan_request(self.request, profile)
-        if learned := find_learned_mode(self.request, profile):
+        if learned := explain_learned_mode(self.request, profile):
             self.notes.append(Note("learned-mode", f"{NOTES['learned-mode']} {learned}."))
         recovery = self.recovery = Recovery(self.request, profile, plan, reason)
         attempt: Attempt | None = None
@@ -200,7 +202,7 @@ class Pipeline:
         return self._after_reply(attempt, reply)
 
     def _ask(self, attempt: Attempt, holdback: Holdback) -> Attempts[Reply]:
-        """Yield an attempt, and return its reply. The caller feeds `receive` before it resumes."""
+        """Yield an attempt; return its reply, whose events the caller passes to `receive`."""
         self.attempt = attempt
         self._holdback = holdback
         self.reader = ReplyReader(attempt)
@@ -244,7 +246,7 @@ class Pipeline:
             checks_format=self._checked_format is not None,
         )
         self.recovery.has_structured_calls |= self.reader.has_structured_calls
-        if self.recovery.restores_tools(outcome, self._sent):
+        if self.recovery.plan_with_all_tools(outcome, self._sent):
             self.notes.append(Note("retried", _ALL_TOOLS, UNSELECTED_TOOL))
             return None
         self.outcome = outcome
@@ -457,7 +459,9 @@ async def run_pipeline(
     send: Callable[[Attempt], Awaitable[None]],
     find_runner: Callable[[], StepRunner | None] = lambda: None,
 ) -> list[Event]:
-    """Run a pipeline: `send` sends an attempt and feeds the reply. Return the rest of the reply.
+    """Run a pipeline; return the rest of the reply.
+
+    `send` sends an attempt, and feeds the bytes of its reply to the pipeline.
 
     `find_runner` returns a function that runs the pipeline's next step elsewhere, such as in a
     thread; None if the step is fast enough to run here.

@@ -95,9 +95,8 @@ def depends_on_mode(request: Request) -> bool:
     return request.response_format is not None or involves_tools(request)
 
 
-def find_learned_mode(request: Request, profile: ModelProfile) -> str:
-    """Return why a mode was learned, if the request would be planned in another one without it;
-    else ""."""
+def explain_learned_mode(request: Request, profile: ModelProfile) -> str:
+    """Return the reason for a learned mode that has changed the plan of the request, or ""."""
     if profile.learned_mode is None or not involves_tools(request):
         return ""
     unlearned = structs.replace(profile, learned_mode=None)
@@ -106,8 +105,8 @@ def find_learned_mode(request: Request, profile: ModelProfile) -> str:
 
 
 def is_format_checked(request: Request, plan: Plan) -> bool:
-    """Return True if an answer's format is checked here: beside tools, no upstream is sure to
-    enforce it; without them, one with native tools is."""
+    """Return True if an answer's format is checked here. It is left to the upstream only in native
+    mode and without tools: upstreams may not enforce a format if the request also has tools."""
     has_format = request.response_format is not None
     return has_format and (bool(request.tools) or plan.mode != "native")
 
@@ -153,7 +152,7 @@ def _choose_mode(profile: ModelProfile) -> tuple[ToolsMode, str]:
         )
     match profile.capabilities.native_tools:
         case False if profile.capabilities.constrained:
-            return "constrained", "the model has no native tools and can be constrained"
+            return "constrained", "the model has no native tools and supports constrained decoding"
         case False:
             return "prompt", "the model has no native tools"
         case True:
@@ -178,7 +177,7 @@ def _choose_dialect(mode: ToolsMode, configured: str | None, model: str) -> tupl
 
 
 PROMPT_NAME = "Prompt mode"
-"""Stands in notes for the name of an API."""
+"""Used in notes in place of an API's name."""
 _NAME_RULE = NameRule(r"\w\-", 64, "A-Za-z_")
 
 
@@ -188,8 +187,8 @@ class OfferedTools:
         mcp.files/read    ->  mcp_files_read          as the model sees it
         mcp_files_read    ->  mcp.files/read          as the client declared it
 
-    Here, freeform tools take an object with one string. `aliases` are other names by which the
-    model may call a tool, with the tool's name.
+    A freeform tool is offered as one that takes an object with one string. `aliases` maps other
+    names by which the model may call a tool to the tool's name.
     """
 
     def __init__(self, request: Request, aliases: Mapping[str, str] | None = None) -> None:

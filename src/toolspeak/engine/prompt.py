@@ -234,7 +234,8 @@ class PromptWriter:
         return "\n\n".join((system, *self._write_rules(tools)))
 
     def _mark_system(self, system: str) -> Text | None:
-        """Return the system prompt as a part, cached if a part of it or a tool is to be."""
+        """Return the system prompt as a part; with `cache_control` if its sources or the tools have
+        it."""
         if not system or not self._keeps_cache_control:
             return Text(system) if system else None
         leading = self._request.messages[: count_leading_instructions(self._request.messages)]

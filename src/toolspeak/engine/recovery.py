@@ -90,7 +90,7 @@ class Recovery:
         self.has_structured_calls = False
         """A reply had calls that came through the API, even if they were rejected."""
         self.has_left_native = False
-        """The model ignored its native tools, and was then told them in the prompt."""
+        """The model ignored its native tools, so later attempts use another mode."""
         self.field_changes: list[FieldChange] = []
         """The fields that the upstream rejected, each of which was dropped or renamed."""
         self._reason = reason
@@ -195,7 +195,7 @@ class Recovery:
         messages = (*self.request.messages, *turn)
         self._next_request = structs.replace(self.request, messages=messages)
 
-    def restores_tools(self, outcome: Outcome, sent: SentState) -> bool:
+    def plan_with_all_tools(self, outcome: Outcome, sent: SentState) -> bool:
         """Offer all tools again if the model called one that exists but was not selected. Return
         True if it did."""
         selected, declared = self.request.tools or (), self._declared_tools
@@ -247,9 +247,9 @@ _ABOUT_THESE_TOOLS = re.compile(
 )
 """Error texts about the tools or calls of one request: others may be accepted."""
 _ABOUT_A_FIELD = re.compile(r"parallel_tool_calls|tool_choice|tools?[\[.][\w\].]*strict", re.I)
-"""Names of fields beside the tools, of which an error says nothing about tools."""
+"""Names of fields next to the tools. An error about such a field says nothing about tools."""
 REJECTION_STATUSES = frozenset({400, 404, 405, 415, 422, 500, 501})
-"""Statuses of requests that an upstream does not support. Other failures say nothing about it."""
+"""Statuses that may mean that the upstream does not support the request; others never do."""
 
 
 def is_tool_rejection(attempt: Attempt, failure: Failure) -> bool:

@@ -38,7 +38,7 @@ and `response_format` are not here, because their clients rely on them."""
 _OPTIONAL_IN_TOOLS = frozenset({"strict", "cache_control"})
 _OPTIONAL_IN_MESSAGES = frozenset({"reasoning_content", "reasoning_details", "cache_control"})
 _OTHER_NAMES = {"think": "thinking"}
-"""What errors call a field."""
+"""Other names for a field in error texts."""
 _UNSUPPORTED = re.compile(
     r"unsupported|(?:not|n['’]t) support|unknown|unrecogni[sz]ed|unexpected|deprecated|no such"
     r"|extra[ _](?:inputs?|fields?|forbidden)|additional propert|cannot find field"
@@ -52,7 +52,7 @@ _LABEL = (
     r"(?:['\"`\[(.]|\b(?:parameter|field|argument|property|option|key|name|input|support|supported"
     r"|unsupported|supplied|unknown)s?:? |^)"
 )
-"""What precedes a field's name that is also a common word."""
+"""The text before the name of a field, where that name is also a common word."""
 
 Place = Literal["body", "tools", "messages"]
 
@@ -103,8 +103,8 @@ def find_rejected_field(failure: Failure, body: Json) -> FieldChange | None:
 
 
 def name_rejected_image(failure: Failure, request: Request, model: str) -> Failure:
-    """Return the failure of a model that cannot read images with the field that has them, in the
-    client's API; any other failure as it is."""
+    """Return the failure; if the model cannot read images, with the field that contains them in the
+    client's API."""
     if failure.code != IMAGE_NOT_SUPPORTED:
         return failure
     field = WIRES[request.wire].messages_field if request.wire in WIRES else "messages"

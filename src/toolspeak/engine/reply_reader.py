@@ -180,7 +180,7 @@ class ContinuationReader:
         forms = dialect.forms if dialect else ()
         openings = (opening[1] if opening else prefix, *(form.opener for form in forms))
         self._openings = tuple(filter(None, openings))
-        """Beginnings of calls; a continuation does not begin so."""
+        """The ways a call can begin: a reply that begins like this repeats the call."""
         self._start = ""
 
     @property
@@ -233,7 +233,7 @@ class CallExtractor:
         self._has_reasoning = False
         """The API has separated the reasoning: its tags in the text are text."""
         self._reasoning = StringIO() if keeps_reasoning else None
-        """The reasoning that the API has separated, if calls in it may count."""
+        """The reasoning that the API has separated, if calls in it may be accepted."""
         self._resolver = CallResolver(tools.toolset, new_id=new_id)
         # Many models call the first call of each reply `call_1`; clients tell calls by their ids.
         for call_id in _history_ids(request):
@@ -300,7 +300,7 @@ class CallExtractor:
     def _handle_start(self, event: CallStart) -> Iterable[Event]:
         self._start, self._arguments = event, []
         flushed = self._flush_text() if self._text_reader else ()
-        # The model does make a call: the text before it only mentions it.
+        # The model has made a real call: what looks like one in the text before it is a mention.
         return list(filterfalse(_is_near_call, flushed))
 
     def _handle_arguments(self, event: ArgumentsDelta) -> Iterable[Event]:
@@ -333,7 +333,7 @@ class CallExtractor:
         return self._finish_text_calls(reader.finish(is_complete=is_complete))
 
     def _accept_calls_in_reasoning(self) -> list[Event]:
-        """Return the events of the calls in separated reasoning, if they count."""
+        """Return the events of the calls in separated reasoning, if they may be accepted."""
         reasoning = self._reasoning.getvalue() if self._reasoning else ""
         if not reasoning or not self._open_text_reader:
             return []

@@ -62,7 +62,8 @@ def advise_config(report: ProbeReport, served: ResolvedModel, loaded: LoadedConf
         return ConfigAdvice(file, lines, "" if is_toml else f"{file} is not a .toml file")
     lines = f"{_write_upstream(served)}\n\n{lines}"
     if not loaded.source:
-        # Once a file exists, models that it names are no longer discovered as the default.
+        # Servers that the new file configures are no longer discovered, so it must name the
+        # default.
         return ConfigAdvice(file, f"default = {_write_value(name)}\n\n{lines}")
     return ConfigAdvice(file, lines, f"{file} does not define the upstream {upstream} yet")
 

@@ -119,7 +119,8 @@ async def score_modes(prober: ModelProber, found: Findings) -> list[ModeScore]:
 
 
 async def _score_dialects(prober: ModelProber) -> list[ModeScore]:
-    """Score dialects by their calls until one makes all of them; the best gets all questions."""
+    """Score dialects on the questions that need a call, until all calls of one are correct; then
+    ask all questions in the best one."""
     scores: list[ModeScore] = []
     for dialect in list_candidate_dialects(prober):
         scores.append(await _score_mode(prober, "prompt", dialect, CALL_QUESTIONS))

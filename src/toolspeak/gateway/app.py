@@ -94,7 +94,7 @@ class Gateway:
         self.ping_after = ping_after
         """Seconds without data after which a streaming client gets a ping."""
         self.live_seconds = live_seconds
-        """How long responses that wait for the inspector's next change may last."""
+        """The maximum duration of responses that wait for changes in the inspector."""
         self.store = store or open_store(config.store, config.store_limits)
         self.conversations = ConversationStore(self.store)
         self.metrics = MetricRegistry()

@@ -31,7 +31,7 @@ from .http import Receive, RequestHead, Scope, Send
 
 log = logging.getLogger("toolspeak.gateway")
 _LIVE_SECONDS = 5.0
-"""How long a response may wait for changes: servers let all responses end before they stop."""
+"""The maximum duration of responses that wait for changes: a server that stops waits for them."""
 
 
 def create_app(config: Config | Path | str | None = None) -> GatewayApplication:

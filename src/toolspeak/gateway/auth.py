@@ -31,7 +31,8 @@ _MAX_QUOTED = 100
 class InspectorAccess:
     """Decides who may use the inspector.
 
-    An admin key opens it. Without one, the token of this start opens it, on loopback only.
+    The admin key opens it. If none is configured, the token that was made when the gateway started
+    opens it, on loopback only.
     """
 
     def __init__(self, config: Config, token: str = "") -> None:
@@ -66,8 +67,8 @@ class InspectorAccess:
 class AccessControl:
     """Admits requests or rejects them.
 
-    If it is not known where the server listens, the gateway without keys serves this machine only:
-    as on loopback, and the addresses of each connection must be loopback, too.
+    A gateway without keys serves this machine only. If it is not known where the server listens,
+    both addresses of each connection must be loopback addresses.
     """
 
     def __init__(self, config: Config, token: str = "", *, is_address_known: bool = True) -> None:

@@ -32,7 +32,7 @@ from ..wires import Envelope, StreamEncoder, Wire, gemini, get_wire
 from ..wires.request_checks import check_tool_choice, check_tools
 from ..wires.routes import Route
 from .conversation_store import WIRE as RESPONSES
-from .conversation_store import name_calls, stores_response
+from .conversation_store import build_lookup_keys, stores_response
 from .http import HttpRequest, HttpResponse
 from .request_limits import check_schemas, read_json
 
@@ -194,9 +194,9 @@ class ChatHandler:
         await call.learn(reply)
 
     def _fold(self, rest: list[Event]) -> tuple[Reply, list[str]]:
-        """Return the whole reply, and the names of its calls."""
+        """Return the whole reply, and the lookup keys of its calls."""
         reply = self._call.fold(rest)
-        return reply, name_calls(self._request, reply)
+        return reply, build_lookup_keys(self._request, reply)
 
     def _encode_reply(self, reply: Reply) -> bytes:
         return encode_json(self._wire.encode_reply(reply, self._envelope))

@@ -39,9 +39,9 @@ _WIRES_WITHOUT_IDS = frozenset({"ollama", "gemini"})
 _UNIQUE_ID_LENGTH = 12
 """Ids of this length are unique; shorter ones such as `call_1` recur."""
 _RESPONSE_ID = re.compile(r"[\x21-\x7e]{1,1024}")
-"""The form of upstream ids. Any other id is unknown, also during an outage."""
-_MAX_NAME = 2**16
-"""The characters of a call's arguments that are part of its name; longer ones are hashed."""
+"""The form of upstream ids. No other id is looked up: it cannot exist."""
+_MAX_KEY_LENGTH = 2**16
+"""The maximum length of arguments in a lookup key; longer ones are hashed."""
 _MAX_LOOKUPS = 16
 """The most calls looked up per request: it may be full of unknown ones."""
 _ENCODING_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
@@ -82,13 +82,13 @@ class ConversationStore:
         return request
 
     async def remember(
-        self, reply: Reply, envelope: Envelope, client: str, model: str, call_names: list[str]
+        self, reply: Reply, envelope: Envelope, client: str, model: str, lookup_keys: list[str]
     ) -> None:
-        """Remember the tools of a reply's calls, which `name_calls` has named, and the reply if the
+        """Remember the tools of a reply's calls under the `lookup_keys`, and the reply if the
         client may continue it."""
         request = envelope.request
-        if request.tools and call_names:
-            await self.remember_tools(client, model, call_names, request.tools)
+        if request.tools and lookup_keys:
+            await self.remember_tools(client, model, lookup_keys, request.tools)
         if stores_response(request) and not reply.failure:
             await self._store_response(reply, envelope, client)
 
@@ -160,22 +160,22 @@ class ConversationStore:
     # Tools: each call points at the key of its tools, so that they are stored once.
 
     async def remember_tools(
-        self, client: str, model: str, call_names: Iterable[str], tools: tuple[Tool, ...]
+        self, client: str, model: str, lookup_keys: Iterable[str], tools: tuple[Tool, ...]
     ) -> None:
-        """Remember with which tools these calls were made."""
+        """Remember the tools under the lookup keys of the calls that were made with them."""
         address, data = _encode_tools(tools)
         if data is not None:
             pointer = address.encode()
-            entries = {hash_key("call", client, model, name): pointer for name in call_names}
+            entries = {hash_key("call", client, model, key): pointer for key in lookup_keys}
             # The tools are written last, so that they do not expire before their pointers.
             await self._store.put_many({**entries, address: data}, DAY)
 
     async def find_tools(
-        self, client: str, model: str, call_names: Iterable[str]
+        self, client: str, model: str, lookup_keys: Iterable[str]
     ) -> tuple[Tool, ...] | None:
         """Return the tools of the last known call, and keep them for another day."""
-        for name in reversed(list(call_names)[-_MAX_LOOKUPS:]):
-            key = hash_key("call", client, model, name)
+        for lookup_key in reversed(list(lookup_keys)[-_MAX_LOOKUPS:]):
+            key = hash_key("call", client, model, lookup_key)
             pointer = await self._store.get(key)
             if pointer is not None:
                 return await self._load_tools(key, pointer)
@@ -197,8 +197,8 @@ class ConversationStore:
         calls = list(_calls_with_user_text(request.messages))
         if not calls:
             return request
-        names = [name for user_text, call in calls for name in _call_names(user_text, call)]
-        if known := await self.find_tools(client, model, names):
+        keys = [key for user_text, call in calls for key in _list_lookup_keys(user_text, call)]
+        if known := await self.find_tools(client, model, keys):
             return structs.replace(request, tools=known)
         note = Note("tools-rebuilt", NOTES["tools-rebuilt"])
         rebuilt = _rebuild_tools(call for _, call in calls)
@@ -256,25 +256,25 @@ def _user_texts(messages: Iterable[Message]) -> Iterator[str]:
                 yield text
 
 
-def name_calls(request: Request, reply: Reply) -> list[str]:
-    """Return the names to remember the tools of a reply's calls by."""
+def build_lookup_keys(request: Request, reply: Reply) -> list[str]:
+    """Return the keys under which the tools of a reply's calls are stored."""
     calls = reply.calls
     if not calls or not request.tools:
         return []
     user_text: str | None = None
     if request.wire in _WIRES_WITHOUT_IDS or not all(map(_has_unique_id, calls)):
         user_text = next(_user_texts(reversed(request.messages)), "")
-    return [name for call in calls for name in _call_names(user_text, call)]
+    return [key for call in calls for key in _list_lookup_keys(user_text, call)]
 
 
-def _call_names(user_text: str | None, call: ToolCall) -> list[str]:
+def _list_lookup_keys(user_text: str | None, call: ToolCall) -> list[str]:
     """Return the keys under which a call is remembered, the best one last.
 
     Not every call has an id, and short ids recur; on the other hand, a client may send the user's
     text in another form the next time. `user_text` is None if the id is enough.
     """
     name, arguments = call_key(call.name, call.arguments)
-    if len(arguments) > _MAX_NAME:
+    if len(arguments) > _MAX_KEY_LENGTH:
         arguments = hash_key("arguments", arguments)
     content = f"\0{name}\0{arguments}"
     if user_text is None:

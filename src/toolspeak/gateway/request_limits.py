@@ -57,7 +57,7 @@ def check_schemas(request: Request) -> None:
 
 @memoize_by_identity
 def _find_endless_schema(tools: tuple[Tool, ...]) -> str:
-    """Return the name of a tool with such a schema; "" if there is none."""
+    """Return the name of a tool whose schema `is_endless`; "" if there is none."""
     return next((tool.name[:100] for tool in tools if is_endless(tool.parameters)), "")
 
 

@@ -40,7 +40,7 @@ BACKLOG = 2048
 _GC_THRESHOLD = 10_000
 """New objects between garbage collections; a single request makes more than Python's 700."""
 _SWITCH_SECONDS = 0.0005
-"""The event loop needs several turns for each request that it serves."""
+"""The interval at which threads take turns: the event loop needs several turns for each request."""
 _KEEP_ALIVE_SECONDS = 75
 """How long an idle connection stays open: longer than clients keep it, so that they close first."""
 _TICK_SECONDS = 1.0

@@ -41,7 +41,8 @@ _PROBE_INTERVALS = (0.05, 0.2, 1.0, 5.0)
 """Seconds between the probes of a half-closed connection."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LEADING_ZERO = b"0"
-"""The beginning of the next chunk's size. There are at most five: curl reads up to 16 digits."""
+"""The probe of a chunked response: the first digit of the next chunk's size. At most five are sent,
+because curl reads up to 16 digits."""
 _UPGRADE_HEADERS = frozenset({b"upgrade", b"connection", b"http2-settings"})
 _INVALID_REQUEST = "the request is not valid HTTP"
 _IS_PROXY_REQUEST = "this server is not a proxy; send a path such as /v1/models, not a whole URL"

@@ -59,7 +59,7 @@ class EchoGuard:
         messages do not."""
         if not any(self._texts[0]):
             return False
-        flat = _SearchedCall(see_through(name), flatten_value(arguments), flatten(raw))
+        flat = _SearchedCall(replace_lookalikes(name), flatten_value(arguments), flatten(raw))
         if not _contain(self._untrusted_content, flat):
             return False
         return not _contain(
@@ -78,9 +78,9 @@ class EchoGuard:
     @cached_property
     def _untrusted_content(self) -> list[_DecodedText]:
         texts = self._texts[0]
-        seen_through = [plain for text in texts if (plain := see_through(text)) != text]
-        decoded = self._decode(texts) + (self._decode(seen_through) if seen_through else [])
-        plain = (plain for text in decoded if (plain := see_through(text)) != text)
+        replaced = [plain for text in texts if (plain := replace_lookalikes(text)) != text]
+        decoded = self._decode(texts) + (self._decode(replaced) if replaced else [])
+        plain = (plain for text in decoded if (plain := replace_lookalikes(text)) != text)
         return [
             _DecodedText(text, flatten(text), self._find_flat_calls)
             for text in dict.fromkeys((*decoded, *plain))
@@ -89,7 +89,7 @@ class EchoGuard:
     def _find_flat_calls(self, text: str) -> Iterator[FoundCall]:
         """Find calls however they are spelled."""
         found = self._calls_in(text)
-        return ((see_through(name), flatten_value(arguments)) for name, arguments in found)
+        return ((replace_lookalikes(name), flatten_value(arguments)) for name, arguments in found)
 
     @cached_property
     def _requested_content(self) -> list[_DecodedText]:
@@ -251,21 +251,21 @@ _HERE = re.compile(r"\A\./+(?=[^/-])")
 """A reference to the working folder, which all relative paths begin in."""
 
 
-def see_through(text: str) -> str:
+def replace_lookalikes(text: str) -> str:
     """Return the text without invisible characters, in Latin letters where others look alike."""
     if text.isascii():
         return _INVISIBLE.sub("", text)
-    return _MARKER_BAR.join(map(_see_through, text.split(_MARKER_BAR)))
+    return _MARKER_BAR.join(map(_replace_lookalikes, text.split(_MARKER_BAR)))
 
 
-def _see_through(text: str) -> str:
+def _replace_lookalikes(text: str) -> str:
     plain = unicodedata.normalize("NFKD", _INVISIBLE.sub("", text)).translate(_TRANSLATION)
     return unicodedata.normalize("NFKC", plain)
 
 
 def flatten(text: str) -> str:
-    """Return the text with single spaces and plain separators of paths, seen through."""
-    return " ".join(_SLASHES.sub("/", see_through(text)).split())
+    """Return the text in plain letters, with single spaces and plain separators of paths."""
+    return " ".join(_SLASHES.sub("/", replace_lookalikes(text)).split())
 
 
 def flatten_value(value: Any) -> Any:

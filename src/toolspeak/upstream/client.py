@@ -51,8 +51,8 @@ _MAX_BODY = 64 * 2**20
 _MAX_ERROR_BODY = 2**16
 _ERROR_BODY_TIMEOUT = 5.0
 _SLICE = 2**15
-"""Bytes of a stream that are returned at once: a million tiny events are read in many turns of the
-event loop."""
+"""The maximum number of bytes that a read returns, so that a million tiny events take many turns of
+the event loop."""
 _COMPLETE_TIMEOUT = 2.0
 """How long to wait for the end of a response whose reply is complete."""
 _CONTEXT_ADVICE = (

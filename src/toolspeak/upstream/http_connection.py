@@ -29,7 +29,7 @@ _NO_RESPONSE = "closed the connection before it answered"
 
 
 class HttpProblem(ToolspeakError):
-    """There is no response, or no more of it. The message is a predicate about the upstream."""
+    """There is no response, or no more of it. The message completes "the upstream …"."""
 
 
 class Disconnected(HttpProblem):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CLIENT_CLOSED = 499
 """The status of a request whose client closed the connection before the end of the response."""
 NO_MODE = "none"
-"""The mode of a request without tools that does not depend on any."""
+"""Recorded for a request that does not depend on the mode: it has neither tools nor a format."""
 _MAX_USER_TEXT = 160
 CHUNK_OVERHEAD = 80
 """Approximate bytes that Python itself needs for a chunk: many small ones are not free."""

@@ -18,8 +18,8 @@ from typing import ParamSpec, TypeVar
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 LARGE = 2**18
-"""Bytes of a request, or of an event, from which it is worth the thread: the work on fewer bytes
-takes about as long as a turn of the event loop."""
+"""The size of a request or of an event, in bytes, from which its work runs in the thread: the work
+on fewer bytes takes no longer than a turn of the event loop."""
 
 
 class WorkerThread:

@@ -39,9 +39,11 @@ class CallHistory:
         self._names: dict[str, str] = {}
         self._unanswered: set[str] = set()
         self._waiting: dict[tuple[str, str], deque[str]] = {}
-        """Ids of calls in order: by exact name, by name without case and punctuation, and all."""
+        """Ids of the calls in order, under three keys each: the exact name, the name without case
+        and punctuation, and `_ANY_NAME`."""
         self._unindexed: list[ToolCall] = []
-        """Calls missing from `_waiting`. Most results have ids, so it is built on demand."""
+        """Calls that are not in `_waiting` yet: it is filled on demand, since most results have
+        ids."""
         self._count = 0
 
     def new_id(self) -> str:
@@ -433,7 +435,7 @@ class CallAssembler:
 
 
 def _as_text(arguments: Any) -> str:
-    """Return arguments that came whole as text."""
+    """Return, as text, arguments that came whole."""
     if isinstance(arguments, str):
         return arguments
     return "" if arguments is None else format_json(arguments)

@@ -135,7 +135,7 @@ _LIMITS = tuple(
         r"(\d[\d,_]{2,})(?: tokens?)? " + _LIMIT_WORDS,
     )
 )
-"""What precedes or follows the limit; the first pattern that matches decides."""
+"""Text around the limit; the first pattern that matches decides."""
 _SUMS = (
     re.compile(r"(\d[\d,_]*) \+ (\d[\d,_]*) >"),
     re.compile(r"(\d[\d,_]*) > \d[\d,_]* - (\d[\d,_]*)"),

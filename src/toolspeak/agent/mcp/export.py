@@ -54,7 +54,8 @@ async def _run_call(tools: Mapping[str, AgentTool], call: ToolCall) -> ToolResul
 
 
 def _declare_tool(tool: AgentTool) -> sdk.Tool:
-    """Declare a tool; one that writes is assumed to ask a model, and to destroy nothing."""
+    """Declare a tool. One that writes is declared to destroy nothing and to reach other systems, as
+    `probe` does: it asks a model."""
     writes, idempotent = tool.options.writes, tool.options.idempotent
     return sdk.Tool(
         name=tool.name,

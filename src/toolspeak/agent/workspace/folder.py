@@ -7,7 +7,7 @@
 
 A path is resolved, then checked, then opened one name at a time: each name relative to the folder
 before it, and never through a link (`openat` with `O_NOFOLLOW`). So a link that replaces a name
-after the check is refused. Windows has no such calls: there it would lead outside.
+after the check is refused. Windows has no such calls: there, such a link would lead outside.
 
 Only regular files are opened: a pipe would block for ever, and opening a device may have effects.
 """

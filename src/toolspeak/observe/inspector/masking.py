@@ -1,6 +1,6 @@
 """Masks secrets wherever a request is shown: known ones, and what looks like one.
 
-Each character becomes a star, so that all offsets in a text stay valid.
+Each masked character becomes a star, so that all offsets in a text stay valid.
 """
 
 from __future__ import annotations

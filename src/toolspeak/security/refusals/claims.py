@@ -84,7 +84,7 @@ class ToolDenials(Struct, frozen=True, forbid_unknown_fields=True, eq=False):
     """The ways of one language to say that tools as such are missing."""
 
     words: WordList
-    """One of these is in each of them."""
+    """Each of these ways contains one of these words."""
     claims: tuple[str, ...]
     statements: tuple[str, ...]
     openings: tuple[str, ...]
@@ -410,7 +410,7 @@ def _find_denial_of_tools(
 ) -> Claim | None:
     """Return the claim that tools as such are missing, or None.
 
-    Without a speaker it is none after a sentence such as `The log says:`.
+    A statement, which names no speaker, is not a claim after a sentence such as `The log says:`.
     """
     text = ""
     for language in languages:

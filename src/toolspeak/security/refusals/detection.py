@@ -1,8 +1,8 @@
 """Decides whether a reply that claims to be unable to do something is a false refusal.
 
-The claim that there are no tools as such is false whatever the tools are for. Any other is if an
-offered tool does exactly that, and nothing in the reply or the question explains the claim. The
-tool is found by its name and by its topics:
+The claim that there are no tools as such is a false refusal, whatever the tools are for. Any other
+claim is one if an offered tool does exactly what the model claims to lack, and nothing in the reply
+or the question explains the claim. The tool is found by its name and by its topics:
 
     lacked {"weather", "live"}, tools get_weather, send_email   ->   get_weather
 """
@@ -127,7 +127,7 @@ def _is_denial_of_tools_honest(
 def _lacks_input(claim: Claim) -> bool:
     """Return True if only the user has what is lacking: `without the number`.
 
-    `without access` is no such case. In some languages the lacking thing comes first.
+    This does not apply to `without access`. In some languages, `without` follows what is lacking.
     """
     if "lacking" in claim.signals:
         return claim.signals.isdisjoint({"capability", "self"})
@@ -319,7 +319,7 @@ def _find_tool_for_topics(topics: set[str], tools: Sequence[Tool]) -> Tool | Non
 
 
 def _find_tool_with_similar_name(text: str, tools: Sequence[Tool]) -> Tool | None:
-    """Return a tool without a known topic most of whose name is in the text."""
+    """Return a tool that has no known topic, and whose name is mostly in the text."""
     words = _stems(text)
     for tool in tools:
         purpose = _purpose_of(tool)

@@ -193,7 +193,8 @@ def _find_yaml_kind(window: Window, entries: list[_SecretEntry], indent: int) ->
 
 @cache
 def _yaml_boundary(indent: int) -> re.Pattern[str]:
-    """Return a pattern for what separates an object whose names are indented so far."""
+    """Return a pattern for the lines that separate objects: `---`, or an item of a list at a
+    smaller indent than the names of the object."""
     item = rf"|{_NEWLINE}{_NUMBER}[ ]{{0,{indent - 1}}}-(?=[ ])" if indent else ""
     return re.compile(rf"{_NEWLINE}{_NUMBER}---{item}")
 

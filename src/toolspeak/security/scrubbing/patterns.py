@@ -179,7 +179,7 @@ _LAST_KEY_LINE = re.compile(
 )
 _CLOSING_LINE = re.compile(f"-----|{_CLOSING_LINES}")
 _MAX_LINES_BEFORE = 8
-"""So many lines may stand before the first line of a key: `Proc-Type: 4,ENCRYPTED`."""
+"""The maximum number of lines before the first line of a key: `Proc-Type: 4,ENCRYPTED`."""
 
 
 def _find_block(block: KeyBlock, window: Window) -> Iterator[Span]:
@@ -194,7 +194,8 @@ def _find_block(block: KeyBlock, window: Window) -> Iterator[Span]:
 
 
 def _find_key_line(text: str, at: int, limit: int, lines: int) -> int:
-    """Return where the next line of a key begins, at most so many lines below; -1 if nowhere."""
+    """Return where the next line of a key begins, at most `lines` lines below; -1 if it does
+    not."""
     line = _KEY_LINE.search(text, at, limit)
     start = line.start("word") if line else -1
     if start < 0 or _CLOSING_LINE.search(text, at, start) or text.count("\n", at, start) > lines:
@@ -268,8 +269,9 @@ _RARE_BYTES = re.compile(rb"(?<=.)[*$@]")
 
 
 CueSearch = tuple[int, bytes, bytes, bytes, int]
-"""The fastest way to search for a cue: the index of its rule; the cue; its consonants, without
-which a text does not contain it; the cue, or a rare byte of it; and where this byte is in it."""
+"""The fastest way to search for a cue: the index of its rule; the cue; its consonants, which a text
+that contains the cue also contains; what to search for, a rare byte or the whole cue; and the
+offset of that in the cue."""
 
 
 def _plan_search(rule: int, cue: bytes) -> CueSearch:

@@ -41,7 +41,8 @@ from .windows import LOOKBEHIND, REACH, ReadMore, Span, count_characters, take_c
 _PIECE = 1 << 16
 """Long texts are processed in pieces that fit in a CPU cache."""
 _TAIL = max(MAX_CUE, MIN_LONG_WORD) + VALUE_LOOKBEHIND
-"""This much of the last word may be the start of a cue, or precede one and belong to it."""
+"""The maximum length of the end of a text that may be the start of a cue, or may be a secret before
+one."""
 MAX_HELD = REACH + 2 * _TAIL
 _START = attrgetter("start")
 _MAX_SECRET = 1 << 16

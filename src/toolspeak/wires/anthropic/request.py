@@ -238,7 +238,7 @@ class AnthropicRequestEncoder(RequestEncoder):
     wire = NAME
     name_rule = NameRule(r"a-zA-Z0-9_\-", 128)
     has_cache_control = True
-    _reasons = False
+    _has_reasoning = False
     """The request enables reasoning, beside which the API refuses some settings."""
 
     def encode(self) -> EncodedRequest:
@@ -246,7 +246,7 @@ class AnthropicRequestEncoder(RequestEncoder):
         messages = request.messages if self.is_same_wire else merge_assistant_messages(request)
         system, rest = self._extract_system(messages)
         thinking = self._encode_thinking()
-        self._reasons = thinking.get("thinking", {}).get("type") in ("enabled", "adaptive")
+        self._has_reasoning = thinking.get("thinking", {}).get("type") in ("enabled", "adaptive")
         self.drop_metadata(supported=("user_id",))
         user = request.metadata.get("user_id")
         body: Json = {
@@ -425,7 +425,7 @@ class AnthropicRequestEncoder(RequestEncoder):
             return {"type": "none"}
         if choice.mode == "auto":
             return auto
-        if self._reasons and not self.is_same_wire:
+        if self._has_reasoning and not self.is_same_wire:
             message = (
                 "Anthropic cannot require calls while reasoning is enabled; they are optional."
             )
@@ -449,12 +449,12 @@ class AnthropicRequestEncoder(RequestEncoder):
         if out.get("temperature", 0) > 1:
             self.losses.change("A temperature above 1 was sent as 1.", "$.temperature")
             out["temperature"] = 1
-        refused = ("temperature", "top_p", "top_k") if self._reasons else ()
-        if not self._reasons and "temperature" in out:
+        refused = ("temperature", "top_p", "top_k") if self._has_reasoning else ()
+        if not self._has_reasoning and "temperature" in out:
             refused = ("top_p",)
         for key in refused:
             if key in out:
-                beside = "reasoning" if self._reasons else "`temperature`"
+                beside = "reasoning" if self._has_reasoning else "`temperature`"
                 self.losses.drop(f"`{key}` together with {beside}", f"$.{key}")
                 del out[key]
         return out

@@ -297,7 +297,7 @@ def _decode_tool_choice(fields: CamelCaseFields, notes: list[Note]) -> tuple[Too
         raise WireError(f"Expected one of {expected}, got `{mode}`", config.path_of("mode"))
     names = tuple(map(str, config.take("allowedFunctionNames", list) or ()))
     if config.take_any("streamFunctionCallArguments"):
-        # Its pieces are values at paths, which no other API has, and which are optional.
+        # Gemini streams arguments as values at paths, as no other API does. Streaming is optional.
         message = "Arguments were not streamed; each call was sent whole."
         notes.append(Note("unsupported", message, config.path_of("streamFunctionCallArguments")))
     rest = outer.rest() | nest("functionCallingConfig", config.rest())

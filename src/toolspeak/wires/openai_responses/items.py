@@ -277,7 +277,7 @@ class InputEncoder(OpenAIRequestEncoder):
                 self.losses.drop(f"{what} in assistant messages", path)
 
     def _encode_reasoning(self, part: Reasoning, path: str) -> Iterator[Json]:
-        """Encode reasoning that its model recognises: signed, or in the model's own items."""
+        """Encode reasoning that the upstream can use: signed, or an item of this API."""
         extra = self.losses.carry(part.extra, path)
         identity = str(extra.get(ITEM_ID) or "")
         is_generated = bool(_GENERATED_ID.match(identity))

@@ -69,7 +69,8 @@ class ResponsesRequestEncoder(InputEncoder):
     def encode(self) -> EncodedRequest:
         body: Json = {"model": self.request.model, **self._encode_input(), **self.encode_settings()}
         if not self.is_same_wire:
-            # Other APIs store no replies; their clients get what they need to continue without.
+            # Clients of other APIs send the whole conversation, so the upstream need not store
+            # replies.
             body["store"] = False
             if (body.get("reasoning") or {}).get("effort", "none") != "none":
                 body["include"] = ["reasoning.encrypted_content"]

@@ -173,7 +173,7 @@ export function followLive(onMessage, onConnection) {
         onMessage(message);
       }
       // Streams end from time to time; but one that is empty is from a gateway that stops.
-      if (!hasBegun) throw new ApiError(0, "The gateway stops.");
+      if (!hasBegun) throw new ApiError(0, "The gateway is stopping.");
     } finally {
       clearTimeout(silence);
     }

@@ -78,7 +78,7 @@ export class HighlightedReply {
     node.addEventListener("pointerleave", () => this.parsed.activate("", null));
   }
 
-  /** Shows the first `end` characters of the text; `empty` stands for calls and notes if none. */
+  /** Shows the first `end` characters of the text; `empty` is shown if it has no calls or notes. */
   update(text, reply, empty, end = text.length) {
     const { highlights } = reply;
     this.#highlights = highlights;

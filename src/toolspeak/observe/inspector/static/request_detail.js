@@ -20,7 +20,7 @@ export class DetailView {
   #key = "";
   #detail = null;
   #selected = 0;
-  /** Whether the user selected an attempt, which then stays selected. */
+  /** True once the user has selected an attempt, which then stays selected. */
   #isPinned = false;
   #timer = 0;
 

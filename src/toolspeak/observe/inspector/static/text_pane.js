@@ -30,7 +30,7 @@ export class TextPane {
   #body = h("div.pane-text");
   #more = button("", () => this.#showAll(), { class: "link pane-more", hidden: true });
 
-  /** Whether the pane scrolls along with new text, unless the user has scrolled away. */
+  /** True if the pane scrolls along with new text, unless the user has scrolled away. */
   follows = false;
 
   /** `label` is for screen readers; frames break anywhere, not only between words. */

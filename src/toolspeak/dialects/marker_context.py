@@ -2,6 +2,7 @@
 
 Use `<tool_call>` like this:     inline code, fences, HTML for code: an example
 For example:                     the text announces an example
+None of the functions fits.      a call in prose after it is an example, too
 def get_weather(                 code that defines or discusses the tool: a mention
 Models write <think> before      a reasoning tag within a line: a mention
 """
@@ -52,6 +53,29 @@ _SHOWN = re.compile(
     re.I,
 )
 """Words before a block that shows the form of a call, and may even so be a call."""
+_TOOLS = r"(?:functions?|tools?|APIs?)"
+_CANNOT = (
+    r"(?:(?:is|are|was|were|does|do|may|might|would|seem)(?:n['’]t|\ not)|cannot|can['’]t|can\ not)"
+)
+_NO_TOOL_FITS = re.compile(
+    rf"""(?P<denial>
+      \bnone\ of\ (?:the|these|those|my)\ (?:\w{{1,20}}\ ){{0,2}}{_TOOLS}\b
+    | \b(?:no|(?:don['’]t|do\ not)\ (?:see|have)\ (?:an?|any))\ (?:\w{{1,20}}\ ){{0,2}}{_TOOLS}
+      \ (?:\w{{1,20}}\ )?(?:that|to|for|which|available|provided|listed|related)\b
+    | \b{_CANNOT}\ (?:\w{{1,20}}\ )?(?:use|call)\ (?:any\ of\ )?(?:the|this|that|these|those)
+      \ (?:\w{{1,20}}\ )?{_TOOLS}\b
+    | \b(?:(?:the|this|that|these|those)\ (?:[^\s.!?]{{1,40}}\ ){{0,2}}{_TOOLS}|it|they)\b
+      (?:[^.!?\n]|\.\w){{0,100}}?\b{_CANNOT}\ (?:\w{{1,20}}\ ){{0,3}}?
+      (?:suitable|suited|designed|intended|applicable|relevant|appropriate|fit|meant|provide|support
+        |be\ used)\b
+    )
+    | \b(?:I(?:['’]ll|\ will)|let\ me|let['’]s)\ (?:\w{{1,20}}\ )?
+      (?:use|call|try|run|list|read|search|check|look|fetch|get)\b""",
+    re.I | re.X,
+)
+"""Words that say that no tool fits the task, or, after them, that one is used all the same."""
+_MAX_DENIAL_LENGTH, _DENIAL_REACH = 300, 800
+"""The most characters in such words, and how far from a call they may be."""
 _URL = re.compile(r"[A-Za-z]://[^\s\"'<>()]*\Z")
 """A URL that the marker is part of."""
 _BRACKETS = ("{", "[")
@@ -92,6 +116,7 @@ class MarkerContext:
         """The last search for each kind of backticks and closers."""
         self._tail = ""
         """The last characters of the text."""
+        self._denial = DenialFinder()
         self._example_end = -1
         """Offset in the whole reply where the last announced example ended."""
         self.message_to_user: MessageToUser | None = None
@@ -103,6 +128,8 @@ class MarkerContext:
             self._tail = (self._tail + text)[-_TAIL_LENGTH:]
         else:
             self._tail = text[-_TAIL_LENGTH:]
+        if self._trust == "lenient" or self._reads_data_fences:
+            self._denial.append(text)
         self._code.append(text)
 
     def begin_message(self, message: MessageToUser | None) -> None:
@@ -183,6 +210,10 @@ class MarkerContext:
             return True
         is_shown = self._reads_data_fences and _SHOWN.search(tail) is not None
         return is_shown or _ANNOUNCED.search(tail) is not None
+
+    def is_after_denial(self) -> bool:
+        """Return True if the text says that no tool fits: a call in prose is then an example."""
+        return not self._is_exhaustive and self._denial.is_near()
 
     def end_example(self, length: int = 0) -> None:
         """Record that an announced example ends `length` characters from here."""
@@ -269,6 +300,28 @@ class MarkerContext:
                 is_past_closer, last_closer = True, start
         self._pair_searches[ticks, closers] = _PairSearch(found, start, last_closer)
         return found
+
+
+class DenialFinder:
+    """Finds the last words in a text that say that no tool fits the task."""
+
+    def __init__(self) -> None:
+        self._unsearched = ""
+        """The end of the text: what was not searched, and as much before it as words may take."""
+        self._distance = _DENIAL_REACH
+        """How far back the last denial is."""
+
+    def append(self, text: str) -> None:
+        self._unsearched = (self._unsearched + text[-_DENIAL_REACH:])[-_DENIAL_REACH:]
+        self._distance = min(self._distance + len(text), _DENIAL_REACH)
+
+    def is_near(self) -> bool:
+        """Return True if a denial is near the end of the text."""
+        text = self._unsearched
+        for found in _NO_TOOL_FITS.finditer(text):
+            self._distance = len(text) - found.end() if found["denial"] else _DENIAL_REACH
+        self._unsearched = text[-_MAX_DENIAL_LENGTH:]
+        return self._distance < _DENIAL_REACH
 
 
 class _PairSearch(Struct, frozen=True):

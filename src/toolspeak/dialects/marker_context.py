@@ -55,25 +55,30 @@ _SHOWN = re.compile(
 """Words before a block that shows the form of a call, and may even so be a call."""
 _TOOLS = r"(?:functions?|tools?|APIs?)"
 _CANNOT = (
-    r"(?:(?:is|are|was|were|does|do|may|might|would|seem)(?:n['’]t|\ not)|cannot|can['’]t|can\ not)"
+    r"\b(?:(?:is|are|was|were|does|do|may|might|would|seem)(?:n['’]t| not)|cannot|can['’]t|can not)"
 )
-_NO_TOOL_FITS = re.compile(
-    rf"""(?P<denial>
-      \bnone\ of\ (?:the|these|those|my)\ (?:\w{{1,20}}\ ){{0,2}}{_TOOLS}\b
-    | \b(?:no|(?:don['’]t|do\ not)\ (?:see|have)\ (?:an?|any))\ (?:\w{{1,20}}\ ){{0,2}}{_TOOLS}
-      \ (?:\w{{1,20}}\ )?(?:that|to|for|which|available|provided|listed|related)\b
-    | \b{_CANNOT}\ (?:\w{{1,20}}\ )?(?:use|call)\ (?:any\ of\ )?(?:the|this|that|these|those)
-      \ (?:\w{{1,20}}\ )?{_TOOLS}\b
-    | \b(?:(?:the|this|that|these|those)\ (?:[^\s.!?]{{1,40}}\ ){{0,2}}{_TOOLS}|it|they)\b
-      (?:[^.!?\n]|\.\w){{0,100}}?\b{_CANNOT}\ (?:\w{{1,20}}\ ){{0,3}}?
-      (?:suitable|suited|designed|intended|applicable|relevant|appropriate|fit|meant|provide|support
-        |be\ used)\b
-    )
-    | \b(?:I(?:['’]ll|\ will)|let\ me|let['’]s)\ (?:\w{{1,20}}\ )?
-      (?:use|call|try|run|list|read|search|check|look|fetch|get)\b""",
-    re.I | re.X,
+_DENIAL = re.compile(
+    rf"\bnone of (?:the|these|those|my) (?:\w{{1,20}} ){{0,2}}{_TOOLS}\b"
+    rf"|\b(?:no|(?:don['’]t|do not) (?:see|have) (?:an?|any)) (?:\w{{1,20}} ){{0,2}}{_TOOLS}"
+    r" (?:\w{1,20} )?(?:that|to|for|which|available|provided|listed|related)\b"
+    rf"|{_CANNOT} (?:\w{{1,20}} )?(?:use|call) (?:any of )?(?:the|this|that|these|those)"
+    rf" (?:\w{{1,20}} )?{_TOOLS}\b"
+    rf"|(?P<verdict>{_CANNOT}) (?:\w{{1,20}} ){{0,3}}?"
+    r"(?:suitable|suited|designed|intended|applicable|relevant|appropriate|fit|meant|provide|support"
+    r"|be used)\b"
+    r"|(?P<goes_on>\b(?:I(?:['’]ll| will)|let me|let['’]s) (?:\w{1,20} )?"
+    r"(?:use|call|try|run|list|read|search|check|look|fetch|get)\b)",
+    re.I,
 )
 """Words that say that no tool fits the task, or, after them, that one is used all the same."""
+_ABOUT_TOOLS = re.compile(
+    rf"\b(?:(?:the|this|that|these|those) (?:[^\s.!?]{{1,40}} ){{0,2}}{_TOOLS}|it|they)\b"
+    r"(?:[^.!?\n]|\.\w)*+\Z",
+    re.I,
+)
+"""The beginning of a sentence about the tools."""
+_NEGATION = re.compile(r"(?<=n)(?:one of|ot |o |['’]t )", re.I)
+_MAX_SUBJECT_LENGTH = 140
 _MAX_DENIAL_LENGTH, _DENIAL_REACH = 300, 800
 """The most characters in such words, and how far from a call they may be."""
 _URL = re.compile(r"[A-Za-z]://[^\s\"'<>()]*\Z")
@@ -318,10 +323,19 @@ class DenialFinder:
     def is_near(self) -> bool:
         """Return True if a denial is near the end of the text."""
         text = self._unsearched
-        for found in _NO_TOOL_FITS.finditer(text):
-            self._distance = len(text) - found.end() if found["denial"] else _DENIAL_REACH
+        if self._distance < _DENIAL_REACH or _NEGATION.search(text):
+            for found in _DENIAL.finditer(text):
+                if found["goes_on"]:
+                    self._distance = _DENIAL_REACH
+                elif not found["verdict"] or _is_about_tools(text, found.start()):
+                    self._distance = len(text) - found.end()
         self._unsearched = text[-_MAX_DENIAL_LENGTH:]
         return self._distance < _DENIAL_REACH
+
+
+def _is_about_tools(text: str, at: int) -> bool:
+    """Return True if the sentence that goes on at a place of the text is about the tools."""
+    return _ABOUT_TOOLS.search(text[max(at - _MAX_SUBJECT_LENGTH, 0) : at]) is not None
 
 
 class _PairSearch(Struct, frozen=True):

@@ -51,7 +51,7 @@ _LITERALS = frozenset({"True", "False", "None", "true", "false", "null"})
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
 _CUT_KEYWORD = re.compile(r"\s*(?:[A-Za-z_]\w*\s*)?")
 _NEXT_KEYWORD = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=\s*(?=[\"'])")
-_LOOSE_END = re.compile(r"(?<!\\)[\"']\s{0,8}\)(?=\s{0,8}(?:[\],;]|\n\s{0,8}\n|\Z))")
+_LOOSE_END = re.compile(r"[\"'](?<!\\.)\s{0,8}\)(?=\s{0,8}(?:[\],;]|\n\s{0,8}\n|\Z))")
 """A quote and the bracket after it that may end a call."""
 _NOT_A_TEXT = {
     quote: re.compile(

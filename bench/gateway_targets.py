@@ -1,6 +1,6 @@
 """The upstream and the bare proxies that bench/gateway.py compares the gateway with.
 
-python -m bench.gateway_targets upstream PORT [PACE]
+python -m bench.gateway_targets upstream PORT [PACE [DYING]]
 python -m bench.gateway_targets proxy PORT URL
 python -m bench.gateway_targets pair PORT PORT URL MODE
 """
@@ -83,6 +83,9 @@ class _Upstream(asyncio.Protocol):
     """Replies with a call, with a call in text if the request has no tools, or with a stream."""
 
     pace = EVERY
+    dying = 0.0
+    """The share of streams that break off halfway."""
+    _count = 0
 
     def connection_made(self, transport: Any) -> None:
         self._transport: asyncio.Transport = transport
@@ -114,7 +117,11 @@ class _Upstream(asyncio.Protocol):
             b"Transfer-Encoding: chunked\r\n\r\n"
         )
         begin = asyncio.get_running_loop().time()
+        _Upstream._count += 1
+        is_dying = _Upstream._count * self.dying % 1 >= 1 - self.dying
         for number in range(CHUNKS):
+            if is_dying and number == CHUNKS // 2:
+                self._transport.abort()
             if self._transport.is_closing():
                 return
             data = _build_chunk(number)
@@ -124,15 +131,15 @@ class _Upstream(asyncio.Protocol):
         write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(_LAST), _LAST))
 
 
-def run_upstream(port: int, pace: str = "") -> None:
+def run_upstream(port: int, pace: str = "", dying: str = "0") -> None:
     """Run a server that costs almost nothing."""
     import uvloop
 
-    _Upstream.pace = float(pace or EVERY)
+    _Upstream.pace, _Upstream.dying = float(pace or EVERY), float(dying)
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(_Upstream, "127.0.0.1", port)
+        server = await loop.create_server(_Upstream, "127.0.0.1", port, backlog=2048)
         await server.serve_forever()
 
     uvloop.run(serve())

@@ -1,8 +1,9 @@
 """Many concurrent streams for a while: without errors or lost text, and with constant memory.
 
-    python -m bench.soak [--clients 1000] [--seconds 60]
+    python -m bench.soak [--clients 1000] [--seconds 60] [--dying 0.2]
 
-Every reply is read to its end and compared with what the upstream sent.
+Every reply is read to its end and compared with what the upstream sent. Streams that the upstream
+breaks off must end with an error, after all the text that was received.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from toolspeak.gateway.file_handles import raise_handle_limit
 
 _PACE = 0.03
 """Seconds between two chunks: the speed of a good local model."""
+_BROKEN = "broken off"
 _EXPECTED = "".join(f"word {number} " for number in range(CHUNKS))
 
 
@@ -40,6 +42,7 @@ class Soak:
 
     def __init__(self) -> None:
         self.conversations = 0
+        self.broken = 0
         self.problems: list[str] = []
 
     async def client(self, port: int, until: float) -> None:
@@ -48,7 +51,9 @@ class Soak:
         while time.perf_counter() < until:
             writer.write(build_request(stream=True))
             problem = await _find_problem(reader)
-            if problem:
+            if problem == _BROKEN:
+                self.broken += 1
+            elif problem:
                 self.problems.append(problem)
                 break
             self.conversations += 1
@@ -65,10 +70,16 @@ async def _find_problem(reader: asyncio.StreamReader) -> str:
         data += (await reader.readexactly(size + 2))[:-2]
     await reader.readuntil(b"\r\n")
     frames = [frame.removeprefix(b"data: ") for frame in data.split(b"\n\n") if frame]
-    if frames[-1] != b"[DONE]":
+    frames = [frame for frame in frames if not frame.startswith(b":")]
+    contents = [frame for frame in frames if frame.startswith(b'{"id"')]
+    is_broken = any(frame.startswith(b'{"error"') for frame in frames)
+    if frames[-1] != b"[DONE]" and not is_broken:
         return f"the stream ends with {frames[-1]!r}"
-    deltas = (json.loads(frame)["choices"] for frame in frames[:-1])
+    deltas = (json.loads(frame)["choices"] for frame in contents)
     said = "".join(choices[0]["delta"].get("content") or "" for choices in deltas if choices)
+    if is_broken:
+        half = "".join(f"word {number} " for number in range(CHUNKS // 2))
+        return _BROKEN if said == half else f"{len(said)} characters came before the error"
     return "" if said == _EXPECTED else f"{len(said)} characters came of {len(_EXPECTED)}"
 
 
@@ -91,10 +102,11 @@ def main() -> int:
     options = argparse.ArgumentParser(description="Many streams at once, for a while.")
     options.add_argument("--clients", type=int, default=1000)
     options.add_argument("--seconds", type=float, default=60)
+    options.add_argument("--dying", type=float, default=0, help="the share of broken streams")
     chosen = options.parse_args()
     raise_handle_limit()
     port = find_free_port()
-    slow = start_process([*TARGETS, "upstream", str(port), str(_PACE)], port, 1)
+    slow = start_process([*TARGETS, "upstream", str(port), str(_PACE), str(chosen.dying)], port, 1)
     with tempfile.TemporaryDirectory() as folder, slow:
         rows = iter_targets(f"http://127.0.0.1:{port}", Path(folder), None)
         _, own_port, command = next(row for row in rows if "native" in row[0])
@@ -106,7 +118,8 @@ def main() -> int:
     third = max(1, len(memory) // 3)
     early, late = max(memory[:third]), max(memory[-third:])
     Console().print(
-        f"{chosen.clients} clients, {soak.conversations} replies, {len(soak.problems)} problems; "
+        f"{chosen.clients} clients, {soak.conversations} replies, "
+        f"{soak.broken} of them broken off by the upstream, {len(soak.problems)} problems; "
         f"{cpu:.0%} of a core; memory {idle:.0f} MB idle, {early:.0f} MB in the first third, "
         f"{late:.0f} MB in the last"
     )

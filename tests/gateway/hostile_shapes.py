@@ -438,6 +438,36 @@ BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
         _WHOLE,
         lambda: whole(call(b'{\\"city\\": \\"%b\\"}' % (b"word " * (_MUCH // 5)))),
     ),
+    "whole: 200,000 calls": (
+        _WHOLE,
+        lambda: whole(
+            b'"tool_calls":'
+            + fill(
+                b'{"id":"c","type":"function","function":{"name":"get","arguments":"{}"}}',
+                200_000 * 74,
+            )
+        ),
+    ),
+    "whole: text arguments of numbers": (
+        _WHOLE,
+        lambda: whole(call(b'{\\"city\\": \\"%b\\"}' % (b"1e5 2.0 " * (_MUCH // 8)))),
+    ),
+    "whole: escaped text": (
+        _WHOLE,
+        lambda: whole(b'"content":"%b"' % (b"\\u0041" * (_MUCH // 6))),
+    ),
+    "whole: lone surrogates": (
+        _WHOLE,
+        lambda: whole(b'"content":"%b"' % (b"\\ud800" * (_MUCH // 6))),
+    ),
+    "whole: escaped text arguments": (
+        _WHOLE,
+        lambda: whole(call(b'{\\"city\\": \\"%b\\"}' % (b"\\\\u0041" * (_MUCH // 7)))),
+    ),
+    "whole: a long reason": (
+        _WHOLE,
+        lambda: whole(b'"content":"x","reasoning_content":"%b"' % (b"word " * (_MUCH // 5))),
+    ),
     "whole: many reasons": (
         _WHOLE,
         lambda: whole(b'"content":"%b"' % (b"<think>a</think>" * (_MUCH // 16))),

@@ -20,10 +20,11 @@ from toolspeak.config.settings import Config, ModelSettings, UpstreamSettings
 from toolspeak.errors import UpstreamError
 from toolspeak.events import unfold
 from toolspeak.gateway.app import Gateway
+from toolspeak.gateway.chat_handler import PINGS
 from toolspeak.testing import ScriptedServer
 from toolspeak.upstream.catalog import Endpoint
 from toolspeak.upstream.client import UpstreamClient
-from toolspeak.upstream.timers import Ticker
+from toolspeak.upstream.timers import EVERY, Ticker
 from toolspeak.wires import WIRES
 
 PATHS = {
@@ -54,37 +55,48 @@ async def ask(gateway: Gateway, path: str, data: bytes) -> int:
 @pytest.mark.parametrize("tools", ["native", "prompt"])
 @pytest.mark.parametrize("wire", PATHS)
 def test_request_creates_no_cycles(wire: str, tools: Any, stream: bool) -> None:
+    assert asyncio.run(find_cycles(wire, tools, stream=stream)) == set()
+
+
+@pytest.mark.parametrize("wire", PINGS)
+def test_stream_with_pings_creates_no_cycles(wire: str) -> None:
+    cycles = find_cycles(wire, "native", stream=True, pause=2 * EVERY, ping_after=EVERY / 2)
+    assert asyncio.run(cycles) == set()
+
+
+async def find_cycles(
+    wire: str, tools: Any, *, stream: bool, pause: float = 0.0, ping_after: float = 15.0
+) -> set[str]:
+    """Return the types in the reference cycles that a few requests leave behind."""
     call = ToolCall(id="call_1", name="t", arguments={"a": 1})
     turn = list(unfold(Reply(parts=(Text("Well."), call), stop_reason="calls")))
-
-    async def find_cycles() -> set[str]:
-        with ScriptedServer(turn) as server:
-            upstream = UpstreamSettings(
-                provider="custom", wire="openai_chat", base_url=f"{server.url}/v1"
-            )
-            models = {"m": ModelSettings("u", tools=tools, retries=0)}
-            gateway = Gateway(Config(upstreams={"u": upstream}, models=models), environ={})
-            data = encode_body(wire, stream=stream)
-            for _ in range(5):
-                assert await ask(gateway, PATHS[wire], data) == 200
-            # The collection below then has to look only at the objects of the next requests.
-            gc.freeze()
-            gc.disable()
-            gc.set_debug(gc.DEBUG_SAVEALL)
-            try:
-                for _ in range(3):
-                    await ask(gateway, PATHS[wire], data)
-                gc.collect()
-                # The scripted server is in this process as well.
-                found = {type(item).__name__ for item in gc.garbage if _is_ours(item)}
-            finally:
-                gc.set_debug(0)
-                gc.garbage.clear()
-                gc.enable()
-            await gateway.close()
-            return found
-
-    assert asyncio.run(find_cycles()) == set()
+    with ScriptedServer(turn, pause=pause) as server:
+        upstream = UpstreamSettings(
+            provider="custom", wire="openai_chat", base_url=f"{server.url}/v1"
+        )
+        models = {"m": ModelSettings("u", tools=tools, retries=0)}
+        gateway = Gateway(
+            Config(upstreams={"u": upstream}, models=models), environ={}, ping_after=ping_after
+        )
+        data = encode_body(wire, stream=stream)
+        for _ in range(5):
+            assert await ask(gateway, PATHS[wire], data) == 200
+        # The collection below then has to look only at the objects of the next requests.
+        gc.freeze()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            for _ in range(3):
+                await ask(gateway, PATHS[wire], data)
+            gc.collect()
+            # The scripted server is in this process as well.
+            found = {type(item).__name__ for item in gc.garbage if _is_ours(item)}
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+        await gateway.close()
+        return found
 
 
 @pytest.mark.parametrize("is_silent", [False, True], ids=["closed", "silent"])

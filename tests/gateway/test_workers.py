@@ -157,7 +157,7 @@ def each_worker(gateway: GatewayProcess) -> Iterator[int]:
 def count_requests(metrics: str) -> int:
     """Return the number of chat requests in the metrics."""
     lines = re.findall(r"^toolspeak_requests_total\{(.*)\} (\d+)$", metrics, re.M)
-    return sum(int(amount) for labels, amount in lines if 'mode="native"' in labels)
+    return sum(int(amount) for labels, amount in lines if 'mode="none"' in labels)
 
 
 def read_metrics(gateway: GatewayProcess) -> str:
@@ -289,7 +289,7 @@ def test_counts_of_stopped_workers_are_published(gateway: GatewayProcess, store:
     gateway.send(signal.SIGTERM)
     assert gateway.wait_for_exit() == 0
     amounts = {name: float(amount) for name, amount in asyncio.run(read_sums()).items()}
-    assert sum(amount for name, amount in amounts.items() if b'mode="native"' in name) == 2
+    assert sum(amount for name, amount in amounts.items() if b'mode="none"' in name) == 2
 
 
 def test_counts_during_an_outage_of_the_store_are_published_later(tmp_path: Path) -> None:

@@ -37,6 +37,19 @@ ECHOES = {
     "double slash": ("/tmp/ledger", "/tmp//ledger"),
     "dot in a path": ("/tmp/ledger", "/tmp/./ledger"),
     "several dots in a path": ("/tmp/ledger", "/tmp/.//././ledger"),
+    "folder itself": ("tmp/ledger", "./tmp/ledger"),
+    "slash at the end": ("/tmp/ledger", "/tmp/ledger/"),
+    "slashes at the end": ("/tmp/ledger/", "/tmp/ledger//"),
+    "control character": ("/tmp/ledger", "/tmp/led\x08ger"),
+    "null character": ("/tmp/ledger", "/tmp/ledger\x00"),
+    "delete character": ("/tmp/ledger", "\x7f/tmp/ledger"),
+    "C1 control character": ("/tmp/ledger", "/tmp/ledger\x9f"),
+    "blank of braille": ("/tmp/ledger", "/tmp/ledger\u2800"),
+    "Greek nu": ("/tmp/move", "/tmp/mo\u03bde"),
+    "small capitals": ("/tmp/view", "/tmp/\u1d20ie\u1d21"),
+    "Coptic letters": ("/tmp/notes", "/tmp/n\u2c9ftes"),
+    "Cherokee letters": ("/tmp/LOG", "/tmp/\u13deOG"),
+    "Lisu letters": ("/tmp/LOG", "/tmp/\ua4e1\ua4f3\ua4d6"),
     "backslashes": ("C:/tmp/ledger", "C:\\tmp\\ledger"),
     "fraction slash": ("/tmp/ledger", "\u2215tmp\u2044ledger"),
     "trailing spaces": ("/tmp/ledger", "/tmp/ledger  "),
@@ -57,6 +70,9 @@ DIFFERENT = {
     "Russian words": ("/tmp/\u043a\u043e\u0442", "/tmp/\u0440\u043e\u0442"),
     "Greek words": ("/tmp/\u03bb\u03cc\u03b3\u03bf\u03c2", "/tmp/\u03bd\u03cc\u03bc\u03bf\u03c2"),
     "Japanese words": ("/tmp/\u6771\u4eac", "/tmp/\u4eac\u90fd"),
+    "root": ("/", "."),
+    "home": ("~/", "./"),
+    "option": ("-r", "./-r"),
     "emoji": ("/tmp/\U0001f600", "/tmp/\U0001f601"),
 }
 
@@ -108,7 +124,7 @@ def test_request_in_another_spelling_is_not_a_request_for_the_call() -> None:
 
 
 def test_text_of_one_alphabet_keeps_its_words_apart() -> None:
-    for first, last in ((0x391, 0x3C9), (0x410, 0x44F), (0x561, 0x586)):
+    for first, last in ((0x391, 0x3C9), (0x410, 0x44F), (0x561, 0x586), (0x2C80, 0x2CB1)):
         letters = [chr(code) for code in range(first, last + 1) if chr(code).isalpha()]
         assert len(set(map(see_through, letters))) == len(letters)
 

@@ -98,6 +98,20 @@ def test_long_frame_in_small_pieces_takes_linear_time(framing: type[Framing]) ->
     assert large < 8 * small * 3
 
 
+@pytest.mark.parametrize(
+    ("framing", "piece"),
+    [(ServerSentEvents, b"data:\n"), (ServerSentEvents, b"data"), (JsonLines, b"xx")],
+    ids=["many lines", "long line", "long JSON line"],
+)
+def test_frame_above_the_limit_raises(
+    framing: type[Framing], piece: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolspeak.wires.framing.MAX_FRAME", 1000)
+    reader = framing()
+    with pytest.raises(WireError, match="more than 1000 bytes"):
+        assert not [frame for _ in range(1001) for frame in reader.feed(piece)]
+
+
 def test_decode_json_with_invalid_json_raises() -> None:
     with pytest.raises(WireError, match="not valid JSON"):
         decode_json(b'{"a": \xff}')

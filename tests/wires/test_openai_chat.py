@@ -37,6 +37,7 @@ from toolspeak import (
     WireError,
     fold,
 )
+from toolspeak.calls.json_values import MAX_VALUES
 from toolspeak.wires import WIRES, Envelope, StreamDecoder
 from toolspeak.wires.framing import encode_sse
 from toolspeak.wires.openai_chat.reply import Completion
@@ -1091,3 +1092,12 @@ def test_invalid_chunk_cut_anywhere_decodes_the_same(piece: bytes) -> None:
         for decoder in [StreamDecoder(CHAT)]
     ]
     assert [fold(one) for one in found] == [fold(found[0])] * len(cuts)
+
+
+def test_reply_with_too_many_values_is_rejected_before_it_is_decoded() -> None:
+    call = '{"function":{"name":"f","arguments":"{}"}}'
+    calls = ",".join([call] * (MAX_VALUES // 4 + 1))
+    message = f'{{"message":{{"tool_calls":[{calls}]}},"finish_reason":"tool_calls"}}'
+    body = f'{{"choices":[{message}]}}'
+    with pytest.raises(WireError, match=f"more than {MAX_VALUES} values"):
+        CHAT.parse_reply_body(body.encode())

@@ -95,8 +95,10 @@ def coerce_arguments(
     try:
         return _coerce_arguments(arguments, get_validator(schema), source)
     except (RecursionError, ValueError):
-        # The validator raises `ValueError` beyond its own limit of depth.
-        problem = "the arguments, or the tool's schema, are nested too deeply to be checked"
+        # Too many steps, or beyond the validator's own limit of depth.
+        problem = (
+            "the arguments, or the tool's schema, are too large or nested too deeply to be checked"
+        )
         return Coercion(arguments, violations=(SchemaViolation("$", problem),))
 
 

@@ -358,6 +358,8 @@ class CallIds:
 
 _MAYBE_INTEGRAL_FLOAT = re.compile(r"\.0|\de")
 """A float that may be integral: `3.0`, `1e3`."""
+_MAX_PATTERN_LENGTH = 2**20
+"""Nothing else can run while a pattern is searched: in longer texts, it is not."""
 
 
 def call_key(name: str, arguments: Mapping[str, Any]) -> CallKey:
@@ -367,7 +369,7 @@ def call_key(name: str, arguments: Mapping[str, Any]) -> CallKey:
     except TypeError:
         # A mapping that is not a dict.
         return name, canonical_json(_with_integral_floats_as_integers(arguments))
-    if _MAYBE_INTEGRAL_FLOAT.search(written):
+    if len(written) > _MAX_PATTERN_LENGTH or _MAYBE_INTEGRAL_FLOAT.search(written):
         try:
             written = canonical_json(_with_integral_floats_as_integers(arguments))
         except RecursionError:

@@ -31,12 +31,17 @@ from .._util import format_json
 from ..errors import WireError
 from .json_values import nesting_depth, parse_json
 from .lenient_json import JSON_NUMBER, MAX_DEPTH, LenientJsonError, unescape
+from .schema_expansion import CHOICE_KEYWORDS, StepCounter
 
-CHOICE_KEYWORDS = ("anyOf", "oneOf", "allOf")
 _MAX_CHOICE_DEPTH = 8
 _MAX_REF_STEPS = 32
 _MAX_NUMBER_LENGTH = 1000
 _MAX_VIOLATIONS = 1000
+_MAX_STEPS = 2**17
+"""How often a part of a schema may be applied to a part of a value. Nothing else can run until the
+validator returns."""
+_MAX_VIOLATION_STEPS = 2**13
+"""The same if the violations are wanted, too: their descriptions take much longer."""
 _NO_SCHEMA: dict[str, Any] = {}
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array"}
 
@@ -215,13 +220,20 @@ class SchemaValidator:
         self._compiled = compiled
         self.is_schema_valid = is_schema_valid
         """False: invalid keywords were dropped before the schema was compiled."""
+        self._steps = StepCounter(schema)
 
     def is_valid(self, value: Any) -> bool:
-        return self._compiled is None or self._compiled.is_valid(value)
+        """Raises `TooManySteps` if this would take too long."""
+        if self._compiled is None:
+            return True
+        self._steps.check(value, _MAX_STEPS)
+        return self._compiled.is_valid(value)
 
     def find_violations(self, value: Any) -> list[jsonschema_rs.ValidationError]:
+        """Raises `TooManySteps` if this would take too long."""
         if self._compiled is None:
             return []
+        self._steps.check(value, _MAX_VIOLATION_STEPS)
         return list(islice(self._compiled.iter_errors(value), _MAX_VIOLATIONS))
 
 

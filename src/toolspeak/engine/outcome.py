@@ -181,11 +181,12 @@ def match_format(text: str, wanted: ResponseFormat) -> str | None:
     inside = strip_code_fence(text).strip()
     try:
         value = json.loads(inside)
+        if wanted.schema is None:
+            return inside if isinstance(value, dict) else None
+        return inside if get_validator(wanted.schema).is_valid(value) else None
     except (ValueError, RecursionError):
+        # Not JSON, or too large or too deep to be checked.
         return None
-    if wanted.schema is None:
-        return inside if isinstance(value, dict) else None
-    return inside if get_validator(wanted.schema).is_valid(value) else None
 
 
 def find_repeated_call(

@@ -49,7 +49,7 @@ from .attempt import Attempt
 from .constrained import ConstrainedReader
 from .plan import OfferedTools
 
-_MAX_SEARCHED = 2**22
+_MAX_SEARCHED = 2**20
 """The number of characters of a reply that are searched for calls; no model writes as many."""
 _OPENING = re.compile(r"\s*(\W*\w+)")
 _CONTENT = frozenset({TextDelta, ReasoningDelta, CallStart, ArgumentsDelta, PartAdded})

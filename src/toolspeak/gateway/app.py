@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import mimetypes
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -25,10 +26,12 @@ from ..observe.inspector.client import CHAT_PATH, INSPECTOR_ROOT
 from ..observe.inspector.recorder import RequestRecorder
 from ..observe.logs import REQUEST_ID, log_request
 from ..observe.metrics import STORE_PROBLEMS, MetricRegistry, SharedMetricRegistry, count_request
+from ..security.refusals import load_vocabulary
 from ..store.base import MemoryStore, Store, open_store
 from ..types import Failure
 from ..upstream.catalog import Catalog, DiscoveredServer, UnknownModelError
 from ..upstream.client import UpstreamClient
+from ..upstream.http_pool import load_certificates
 from ..upstream.learned_modes import LearnedModes
 from ..upstream.model_call import ModelServices
 from ..upstream.record import CLIENT_CLOSED, RequestRecord
@@ -49,18 +52,12 @@ from .http import (
     Scope,
     Send,
 )
-from .inspector_routes import InspectorRoutes
+from .inspector_routes import InspectorRoutes, load_page_files
 from .routes import ApiRoutes, RequestContext, Router
 
 if TYPE_CHECKING:
     from ..observe.tracing import RequestTracer
 
-
-import mimetypes
-
-from ..security.refusals import load_vocabulary
-from ..upstream.http_pool import load_certificates
-from .inspector_routes import load_page_files
 
 log = logging.getLogger("toolspeak.gateway")
 

@@ -9,7 +9,8 @@ or as a stream, which `StreamWriter` writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -19,13 +20,14 @@ from msgspec import structs
 from .._util import encode_json, random_id
 from ..engine import ModelProfile
 from ..errors import UpstreamError, WireError
-from ..events import Event
-from ..types import Note, Reply, Request
+from ..events import ArgumentsDelta, Event, ReasoningDelta, TextDelta
+from ..types import Failure, Note, Reply, Request
 from ..upstream.catalog import ResolvedModel
 from ..upstream.http_pool import PATH_CHARACTERS
 from ..upstream.model_call import ModelCall
 from ..upstream.record import RequestRecord
-from ..upstream.worker_thread import LARGE
+from ..upstream.timers import Alarm, Ticker
+from ..upstream.worker_thread import LARGE, WorkerThread
 from ..wires import Envelope, StreamEncoder, Wire, gemini, get_wire
 from ..wires.request_checks import check_tool_choice, check_tools
 from ..wires.routes import Route
@@ -36,13 +38,6 @@ from .request_limits import check_schemas, read_json
 
 if TYPE_CHECKING:
     from .app import Gateway
-
-
-import asyncio
-from collections.abc import Callable
-
-from ..types import Failure
-from ..upstream.timers import Alarm, Ticker
 
 
 class ChatHandler:
@@ -163,7 +158,14 @@ class ChatHandler:
         )
         content_type = "application/json" if is_array else self._wire.content_type
         ticker = self._gateway.ticker
-        stream = StreamWriter(self._http_response, encoder, content_type, self._set_headers, ticker)
+        stream = StreamWriter(
+            self._http_response,
+            encoder,
+            content_type,
+            self._set_headers,
+            ticker,
+            self._gateway.worker,
+        )
         stream.keep_alive(PINGS.get(self._wire.name, b""), self._gateway.ping_after)
         return stream
 
@@ -250,6 +252,7 @@ class StreamWriter:
         content_type: str,
         set_headers: Callable[[], None],
         ticker: Ticker,
+        worker: WorkerThread,
     ) -> None:
         self._response = response
         self._encoder = encoder
@@ -258,6 +261,7 @@ class StreamWriter:
         """Sets the headers that describe the reply, when the response begins."""
         self._sent_at = perf_counter()
         self._ticker = ticker
+        self._worker = worker
         self._alarm: Alarm | None = None
         self._pinging: asyncio.Task[None] | None = None
         response.encode_failure = encoder.feed
@@ -279,24 +283,29 @@ class StreamWriter:
             self._alarm = None
         if self._pinging:
             self._pinging.cancel()
+            self._pinging = None
 
     async def send(
         self, events: list[Event], forwarded: bytes | None = None, now: float | None = None
     ) -> None:
         """Send events. If `forwarded` is given, send these bytes and encode only a failure."""
-        data = forwarded
-        if data is None:
-            data = b"".join(map(self._encoder.feed, events))
-        else:
-            # A failure continues the stream, so the encoder must see everything before it.
-            for event in events:
-                encoded = self._encoder.feed(event)
-                data += encoded if isinstance(event, Failure) else b""
+        is_large = sum(map(_text_size, events)) > LARGE
+        data = await self._worker.run_if(is_large, self._encode, events, forwarded)
         if not self._response.has_begun:
             await self._begin()
         if data:
             self._sent_at = now = now or perf_counter()
             await self._response.send_chunk(data, now)
+
+    def _encode(self, events: list[Event], forwarded: bytes | None) -> bytes:
+        if forwarded is None:
+            return b"".join(map(self._encoder.feed, events))
+        data = forwarded
+        # A failure continues the stream, so the encoder must see everything before it.
+        for event in events:
+            encoded = self._encoder.feed(event)
+            data += encoded if isinstance(event, Failure) else b""
+        return data
 
     async def end(self) -> None:
         """End the response."""
@@ -323,3 +332,10 @@ class StreamWriter:
                 await self._response.send_chunk(ping, self._sent_at)
             else:
                 await asyncio.sleep(left)
+
+
+def _text_size(event: Event) -> int:
+    """Return the characters of an event that can have many."""
+    if isinstance(event, TextDelta | ReasoningDelta):
+        return len(event.text)
+    return len(event.json) if isinstance(event, ArgumentsDelta) else 0

@@ -215,16 +215,21 @@ _LOOK_ALIKES = {
     **dict(zip("аеорсухіјѕһԁԛԝӏ", "aeopcyxijshdqwl", strict=True)),
     **dict(zip("АВЕКМНОРСТУХІЈЅԚԜ", "ABEKMHOPCTYXIJSQW", strict=True)),
     # Greek
-    **dict(zip("αγικνορυ", "ayiknopu", strict=True)),
+    **dict(zip("αγικνορυ", "ayikvopu", strict=True)),
     **dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABEZHIKMNOPTYX", strict=True)),
     # Armenian, and Latin letters for phonetics
-    **dict(zip("օսոհɑɡɩ", "ounhagi", strict=True)),
+    **dict(zip("օսոհɑɡɩᴄᴏᴜᴠᴡᴢꜱ", "ounhagicouvwzs", strict=True)),
+    # Coptic, Cherokee and Lisu
+    **dict(zip("ⲟⲣⲥⲞⲢⲤⲦⲬⲎⲒⲔⲘⲚ", "opcOPCTXHIKMN", strict=True)),
+    **dict(zip("ᎠᎡᎢᎩᎪᎫᎬᎳᎷᎻᏀᏃᏙᏚᏞᏟᏢᏦᏴ", "DRTYAJEWMHGZVSLCPKB", strict=True)),
+    **dict(zip("ꓐꓑꓓꓔꓖꓗꓙꓚꓜꓝꓟꓠꓡꓢꓣꓦꓧꓪꓫꓬꓮꓰꓲꓳꓴ", "BPDTGKJCZFMNLSRVHWXYAEIOU", strict=True)),
     # Punctuation
     **dict.fromkeys("‐‑‒–—―−⁃", "-"),
     **dict.fromkeys("∕⁄⧸╱", "/"),
     **dict.fromkeys("∖⧵⧹", "\\"),
     **dict.fromkeys("‘’‛′`ʼ", "'"),
     **dict.fromkeys("“”‟″", '"'),
+    "\u2800": " ",
 }
 """The letters of Unicode's list of confusables (UTS 39) that look like a Latin one in most fonts.
 
@@ -232,20 +237,24 @@ No two letters of one alphabet have the same look-alike, so words of one alphabe
 """
 _TRANSLATION = str.maketrans(_LOOK_ALIKES)
 _INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
-"""Characters that Unicode lets programs ignore, and other format characters."""
+"""Control and format characters, and those that Unicode lets programs ignore."""
 _MARKER_BAR = "｜"
 """Part of markers; its compatibility form is part of other markers."""
 _SLASHES = re.compile(r"[/\\](?:\.?[/\\])*")
 
 
+_HERE = re.compile(r"\A\./+(?=[^/-])")
+"""A reference to the working folder, which all relative paths begin in."""
+
+
 def see_through(text: str) -> str:
     """Return the text without invisible characters, in Latin letters where others look alike."""
     if text.isascii():
-        return text
+        return _INVISIBLE.sub("", text)
     return _MARKER_BAR.join(map(_see_through, text.split(_MARKER_BAR)))
 
 
@@ -262,7 +271,8 @@ def flatten(text: str) -> str:
 def flatten_value(value: Any) -> Any:
     match value:
         case str():
-            return flatten(value)
+            path = flatten(value)
+            return _HERE.sub("", path).rstrip("/") or path
         case Mapping():
             return {flatten(key): flatten_value(item) for key, item in value.items()}
         case list() | tuple():

@@ -98,20 +98,16 @@ class Connection(asyncio.Protocol):
                 raise Disconnected(_NO_RESPONSE)
             self._transport.write(data)
             while not self._has_head:
-                if self._problem:
-                    raise self._problem
+                self._raise_problem()
                 await self.wait(deadline)
         except BaseException:
             self.close()
-            # Break the reference cycle: the problem refers to this frame, which has the request.
-            self._problem = None
             raise
 
     def read_nowait(self) -> bytes | None:
         """Return what was received of the body, b"" at its end, or None if nothing was."""
         if not self._chunks:
-            if self._problem:
-                raise self._problem
+            self._raise_problem()
             return b"" if self.is_complete else None
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks = []
@@ -120,6 +116,12 @@ class Connection(asyncio.Protocol):
             self._is_paused = False
             self._transport.resume_reading()
         return data
+
+    def _raise_problem(self) -> None:
+        if problem := self._problem:
+            # A copy: what is raised refers to frames that refer to this connection, and would be a
+            # reference cycle if this connection referred to it.
+            raise type(problem)(*problem.args)
 
     def set_idle(self) -> None:
         """Stop the timeout: no request is running."""

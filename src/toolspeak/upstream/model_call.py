@@ -22,7 +22,7 @@ from ..engine.pipeline import StepRunner
 from ..engine.plan import depends_on_mode, involves_tools
 from ..engine.recovery import is_tool_rejection
 from ..errors import UpstreamError, WireError
-from ..events import ArgumentsDelta, Event, ReasoningDelta, TextDelta
+from ..events import ArgumentsDelta, CallEnd, Event, ReasoningDelta, TextDelta
 from ..types import Failure, Note, Reply, Request
 from .catalog import Endpoint, ResolvedModel
 from .client import UpstreamClient, UpstreamResponse
@@ -246,7 +246,7 @@ class ModelCall:
         if pipeline.may_forward(attempt):
             return True
         wire, reply = attempt.wire, pipeline.reply
-        if wire.name != self.request.wire or rest != pipeline.reader.decoded:
+        if wire.name != self.request.wire or not _are_equal(rest, pipeline.reader.decoded):
             return False
         # Everything that was repaired has a note.
         return not reply.notes and wire.can_forward(value, reply)
@@ -341,6 +341,17 @@ def read_reply(
             return events, None
         raise response.unreadable_error(problem) from None
     return reader.read_whole(value), value
+
+
+def _are_equal(events: list[Event], decoded: list[Event]) -> bool:
+    """Compare events with those that a wire decoded, where calls have no source text yet."""
+    return len(events) == len(decoded) and all(map(_is_equal, events, decoded))
+
+
+def _is_equal(event: Event, decoded: Event) -> bool:
+    if isinstance(event, CallEnd) and event.call.raw:
+        event = CallEnd(event.index, structs.replace(event.call, raw=""))
+    return event == decoded
 
 
 def _is_utf8(body: bytes) -> bool:

@@ -85,8 +85,8 @@ class ServerSentEvents:
 
     def __init__(self) -> None:
         self._lines = _Lines()
-        self._data: list[bytes] = []
-        self._size = 0
+        self._data = bytearray()
+        """The lines of the event's data so far, each with its end."""
         self._event = b""
         self._is_first = True
 
@@ -118,16 +118,16 @@ class ServerSentEvents:
             self._is_first = False
         if not line:
             if self._data:
-                yield Frame(b"\n".join(self._data), self._event.decode("utf-8", "replace"))
-                self._data, self._size = [], 0
+                yield Frame(bytes(self._data[:-1]), self._event.decode("utf-8", "replace"))
+                self._data = bytearray()
             self._event = b""
             return
         field, _, value = line.partition(b":")
         value = value[1:] if value[:1] == b" " else value
         if field == b"data":
-            self._data.append(value)
-            self._size += len(value)
-            if self._size > MAX_FRAME:
+            self._data += value
+            self._data += b"\n"
+            if len(self._data) > MAX_FRAME:
                 raise WireError(f"the event has more than {MAX_FRAME} bytes")
         elif field == b"event":
             self._event = value
@@ -165,8 +165,7 @@ class JsonLines:
 
 def decode_json(data: bytes | str, max_values: int = MAX_VALUES) -> Any:
     """Parse a body or a frame."""
-    if excess := find_json_excess(data, max_values):
-        raise WireError(f"the JSON {excess}")
+    check_json(data, max_values)
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -178,6 +177,12 @@ def decode_json(data: bytes | str, max_values: int = MAX_VALUES) -> Any:
         raise WireError(f"not valid JSON: {error}") from None
     except RecursionError:
         raise WireError("the JSON is nested too deeply") from None
+
+
+def check_json(data: bytes | str, max_values: int = MAX_VALUES) -> None:
+    """Raise `WireError` if a body or a frame is too expensive to decode."""
+    if excess := find_json_excess(data, max_values):
+        raise WireError(f"the JSON {excess}")
 
 
 def encode_line(value: Any) -> bytes:

@@ -238,7 +238,9 @@ class _NamedValueFinder:
         for span in self._find_value_unless_string_end(at, random_only=random_only):
             is_whole = quote or _DIRECTIVE_END.match(self._text, span.end, self._limit)
             is_macro = self._name.isupper() and self._rule.kind != "password"
-            if is_whole and not is_macro and not is_expression(self._text[span.start : span.end]):
+            value = self._text[span.start : span.end]
+            is_code = is_expression(value, is_setting=self._rule.after_space)
+            if is_whole and not is_macro and not is_code:
                 yield span
 
     def _find_assigned(self, sign: re.Match[str]) -> Iterator[Span]:
@@ -421,7 +423,9 @@ class _NamedValueFinder:
         if value.isdecimal():
             return is_secret(value, self._rule)
         if is_random(value):
-            return not is_expression(value) and is_secret(value, self._rule, random_only=True)
+            is_setting = self._rule.kind == "password" and self._is_only_value(end)
+            is_code = is_expression(value, is_setting=is_setting)
+            return not is_code and is_secret(value, self._rule, random_only=True)
         if self._rule.random_only or not self._is_only_value(end):
             return False
         is_setting = (

@@ -158,6 +158,8 @@ _NAMES_SECRET = re.compile(
 )
 _DOTTED = re.compile(r"[\w$-]+(?:\.[\w$-]+)*[;,)]*")
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+_LONG_NUMBER = re.compile(r"\d{5}")
+"""Names in programs contain shorter numbers: years, ports, sizes."""
 _MIN_WORD = 4
 """The shortest part of a name that counts as a word."""
 _SAMPLE = 256
@@ -263,9 +265,12 @@ def _has_mixed_case(value: str) -> bool:
 
 
 def _is_scrambled(value: str, min_digits: int = 3) -> bool:
-    """Return True for parts that nobody would name so: `Xk29.fJq_81`, `eu1.v2.Zm9vYmFyMTIz`."""
+    """Return True for parts that nobody would name so: `Xk29.fJq_81`, `eu1.v2.Zm9vYmFyMTIz`,
+    `abcd.efgh_12345`."""
     if not _DOTTED.fullmatch(value) or value.partition(".")[0] in _WORD_LISTS["objects"]:
         return False
+    if _LONG_NUMBER.search(value, 0, _SAMPLE):
+        return True
     parts = _PART.findall(value[:_SAMPLE])
     in_words = sum(len(part) for part in parts if len(part) >= _MIN_WORD and part.isalpha())
     digits = sum(len(part) for part in parts if part.isdecimal())

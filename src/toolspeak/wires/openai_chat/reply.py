@@ -34,7 +34,7 @@ from ..content import REFUSAL, encode_media_url, is_refusal
 from ..encoding import public_fields
 from ..errors import UNKNOWN_STATUS, decode_failure
 from ..fields import Fields, Json, nest
-from ..framing import decode_json, encode_line, encode_sse
+from ..framing import check_json, decode_json, encode_line, encode_sse
 from ..openai import decode_part, encode_failure
 from ..wire import Envelope, FrameDecoder, StreamEncoder
 from .request import NAME, REASONING_FIELDS, decode_reasoning, encode_reasoning
@@ -146,6 +146,7 @@ _decode_text_chunk = msgspec.json.Decoder(_TextChunk).decode
 
 def parse_reply_body(body: bytes) -> Any:
     """Return a `Completion` if the body has the usual shape; otherwise the parsed JSON."""
+    check_json(body)
     try:
         return _decode_completion(body)
     except (msgspec.DecodeError, ValueError, RecursionError):

@@ -12,7 +12,7 @@ The steps, and the files in which they happen:
    of a marker until it is certain, and a call until it is read.
 3. `ReplyMachine` below: text before the next marker is passed on; at a marker, `_read_marker`
    decides.
-4. `marker_context`: is the marker meant, or is it inside code, a URL, an example?
+4. `marker_context`: is the marker meant, or is it inside code (`code_spans`), a URL, an example?
 5. `form_matching`: try the forms that begin at the marker: header, body and closers. One try is a
    `form_reader`; the bodies are read by `json_bodies`, `python_calls`, `tagged_parameters`,
    `elements` and `argument_bodies`.

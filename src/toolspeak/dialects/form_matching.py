@@ -243,6 +243,8 @@ class FormMatcher:
         """The last calls were in a list."""
         self._is_answer_complete = False
         """The calls were in a list or between markers: calls in prose after them are examples."""
+        self._begins_message = False
+        """A token has begun another message since the last call."""
         self._has_noted_call_after_answer = False
         self._has_noted_stray_closer = False
 
@@ -274,6 +276,7 @@ class FormMatcher:
             try:
                 if (yield from self._try_form(attempt)):
                     self._is_answer_complete = not in_prose or self._is_list
+                    self._begins_message = False
                     return True
             except FormRejected:
                 self._buffer.restore()
@@ -503,7 +506,15 @@ class FormMatcher:
         give examples."""
         if self.is_exhaustive or not self._sink.call_count:
             return False
-        return self._is_answer_complete or self._writer.length_since_call > _MAX_LINK_LENGTH
+        length = self._writer.length_since_call
+        if self._is_answer_complete:
+            # Without a word in between, the next message goes on with the answer.
+            return length > 0 or not self._begins_message
+        return length > _MAX_LINK_LENGTH
+
+    def begin_message(self) -> None:
+        """Record that a token begins another message."""
+        self._begins_message = True
 
     def is_too_late(self, opener: str) -> bool:
         """Return True if a call would rest on a fabricated result or follow the answer."""

@@ -252,7 +252,7 @@ class FormReader:
             problem = f"the dialect {self.form.dialect.name} is not expected here"
             checked = reject_draft("unexpected-dialect", problem, checked.name, raw=source)
         if self.is_example:
-            problem = "the text before the call announces an example"
+            problem = "the text before the call announces an example, or says that no tool fits"
             checked = reject_draft("example", problem, checked.name, raw=source)
         return checked
 

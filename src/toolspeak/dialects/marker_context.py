@@ -2,6 +2,7 @@
 
 Use `<tool_call>` like this:     inline code, fences, HTML for code: an example
 For example:                     the text announces an example
+None of the functions fits.      a call in prose after it is an example, too
 def get_weather(                 code that defines or discusses the tool: a mention
 Models write <think> before      a reasoning tag within a line: a mention
 """
@@ -14,6 +15,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from ..types import Trust
+from .code_spans import CodeSpanTracker
 from .markers import Marker
 from .template import EXAMPLE_CONCLUSIONS, EXAMPLE_INTRODUCTIONS, CallForm, MessageToUser
 from .text_buffer import Reading, TextBuffer
@@ -52,6 +54,34 @@ _SHOWN = re.compile(
     re.I,
 )
 """Words before a block that shows the form of a call, and may even so be a call."""
+_TOOLS = r"(?:functions?|tools?|APIs?)"
+_CANNOT = (
+    r"\b(?:(?:is|are|was|were|does|do|may|might|would|seem)(?:n['’]t| not)|cannot|can['’]t|can not)"
+)
+_DENIAL = re.compile(
+    rf"\bnone of (?:the|these|those|my) (?:\w{{1,20}} ){{0,2}}{_TOOLS}\b"
+    rf"|\b(?:no|(?:don['’]t|do not) (?:see|have) (?:an?|any)) (?:\w{{1,20}} ){{0,2}}{_TOOLS}"
+    r" (?:\w{1,20} )?(?:that|to|for|which|available|provided|listed|related)\b"
+    rf"|{_CANNOT} (?:\w{{1,20}} )?(?:use|call) (?:any of )?(?:the|this|that|these|those)"
+    rf" (?:\w{{1,20}} )?{_TOOLS}\b"
+    rf"|(?P<verdict>{_CANNOT}) (?:\w{{1,20}} ){{0,3}}?"
+    r"(?:suitable|suited|designed|intended|applicable|relevant|appropriate|fit|meant|provide|support"
+    r"|be used)\b"
+    r"|(?P<goes_on>\b(?:I(?:['’]ll| will)|let me|let['’]s) (?:\w{1,20} )?"
+    r"(?:use|call|try|run|list|read|search|check|look|fetch|get)\b)",
+    re.I,
+)
+"""Words that say that no tool fits the task, or, after them, that one is used all the same."""
+_ABOUT_TOOLS = re.compile(
+    rf"\b(?:(?:the|this|that|these|those) (?:[^\s.!?]{{1,40}} ){{0,2}}{_TOOLS}|it|they)\b"
+    r"(?:[^.!?\n]|\.\w)*+\Z",
+    re.I,
+)
+"""The beginning of a sentence about the tools."""
+_NEGATION = re.compile(r"(?<=n)(?:one of|ot |o |['’]t )", re.I)
+_MAX_SUBJECT_LENGTH = 140
+_MAX_DENIAL_LENGTH, _DENIAL_REACH = 300, 800
+"""The most characters in such words, and how far from a call they may be."""
 _URL = re.compile(r"[A-Za-z]://[^\s\"'<>()]*\Z")
 """A URL that the marker is part of."""
 _BRACKETS = ("{", "[")
@@ -92,6 +122,7 @@ class MarkerContext:
         """The last search for each kind of backticks and closers."""
         self._tail = ""
         """The last characters of the text."""
+        self._denial = DenialFinder()
         self._example_end = -1
         """Offset in the whole reply where the last announced example ended."""
         self.message_to_user: MessageToUser | None = None
@@ -103,6 +134,8 @@ class MarkerContext:
             self._tail = (self._tail + text)[-_TAIL_LENGTH:]
         else:
             self._tail = text[-_TAIL_LENGTH:]
+        if self._trust == "lenient" or self._reads_data_fences:
+            self._denial.append(text)
         self._code.append(text)
 
     def begin_message(self, message: MessageToUser | None) -> None:
@@ -183,6 +216,10 @@ class MarkerContext:
             return True
         is_shown = self._reads_data_fences and _SHOWN.search(tail) is not None
         return is_shown or _ANNOUNCED.search(tail) is not None
+
+    def is_after_denial(self) -> bool:
+        """Return True if the text says that no tool fits: a call in prose is then an example."""
+        return not self._is_exhaustive and self._denial.is_near()
 
     def end_example(self, length: int = 0) -> None:
         """Record that an announced example ends `length` characters from here."""
@@ -271,6 +308,37 @@ class MarkerContext:
         return found
 
 
+class DenialFinder:
+    """Finds the last words in a text that say that no tool fits the task."""
+
+    def __init__(self) -> None:
+        self._unsearched = ""
+        """The end of the text: what was not searched, and as much before it as words may take."""
+        self._distance = _DENIAL_REACH
+        """How far back the last denial is."""
+
+    def append(self, text: str) -> None:
+        self._unsearched = (self._unsearched + text[-_DENIAL_REACH:])[-_DENIAL_REACH:]
+        self._distance = min(self._distance + len(text), _DENIAL_REACH)
+
+    def is_near(self) -> bool:
+        """Return True if a denial is near the end of the text."""
+        text = self._unsearched
+        if self._distance < _DENIAL_REACH or _NEGATION.search(text):
+            for found in _DENIAL.finditer(text):
+                if found["goes_on"]:
+                    self._distance = _DENIAL_REACH
+                elif not found["verdict"] or _is_about_tools(text, found.start()):
+                    self._distance = len(text) - found.end()
+        self._unsearched = text[-_MAX_DENIAL_LENGTH:]
+        return self._distance < _DENIAL_REACH
+
+
+def _is_about_tools(text: str, at: int) -> bool:
+    """Return True if the sentence that goes on at a place of the text is about the tools."""
+    return _ABOUT_TOOLS.search(text[max(at - _MAX_SUBJECT_LENGTH, 0) : at]) is not None
+
+
 class _PairSearch(Struct, frozen=True):
     """The result of an earlier search for paired backticks."""
 
@@ -325,186 +393,3 @@ def is_at_end_of_thought(line: str, after: str) -> bool:
 
 def _is_caseless(letter: str) -> bool:
     return letter.isalpha() and letter.upper() == letter.lower()
-
-
-_TOKEN = re.compile(r"`+|~{3,}|~+|\n|[<>]|[^`~\n<>]+")
-_FENCE_TICKS = 3
-_MAX_UNPAIRED_TICKS = 2
-"""Models leave at most this many backticks unpaired."""
-_CONTAINERS = re.compile(r"[^\S\n]*+(?:(?:>|(?:[-*+]|\d{1,9}[.)])(?=[^\S\n]))[^\S\n]*+)*+")
-"""The marks of quotes and lists, which may stand before a fence."""
-_BEGINS_CONTAINERS = re.compile(rf"{_CONTAINERS.pattern}(?:[-*+]|\d{{1,9}}[.)]?)?")
-_MAX_PREFIX_LENGTH = 100
-_CODE_TAG = re.compile(r"(code|pre)(?:\s.*)?", re.I)
-_MAX_TAG_LENGTH = 200
-_DATA_LABEL = re.compile(r"\s*(?:json\w*|action|invoke|[\w-]*(?:tool|call)[\w-]*)?(?:\s.*)?", re.I)
-_COMMENT = "!--"
-_COMMENT_END = "--"
-
-
-class CodeSpanTracker:
-    """Follows a text, however it is chunked, and knows whether it has come to code."""
-
-    def __init__(self) -> None:
-        self.fence = ""
-        """The backticks or tildes that opened the current fence."""
-        self._quoted = False
-        """The fence is in a block quote, and so is its end."""
-        self._fence_is_new = False
-        """The fence was opened on this line."""
-        self._fence_label = ""
-        """The rest of that line."""
-        self._inline = 0
-        """The number of backticks that opened the inline code.
-
-        It ends with its line unless it is known to be closed: models leave backticks unpaired.
-        """
-        self._paired = False
-        self._line: str | None = ""
-        """The current line, while a fence may begin on it."""
-        self._run = ""
-        """Backticks or tildes that may continue in the next chunk."""
-        self._run_after: str | None = None
-        """The text before them on their line, if they may be a fence."""
-        self.html = ""
-        """The open element that shows code, or `!--` for a comment."""
-        self.html_is_closed = False
-        """The element is known to be closed later."""
-        self._tag: str | None = None
-        """A tag that may continue in the next chunk, without its `<`."""
-        self._comment_tail = ""
-        """The last characters of the comment."""
-
-    def append(self, text: str) -> None:
-        marked = "`" in text or "<" in text or "~" in text
-        if not (marked or self._run or self._inline or self.html) and self._tag is None:
-            self._follow_plain(text)
-            return
-        for token in _TOKEN.findall(text):
-            if self._run and self._continues_run(token):
-                self._run += token
-                continue
-            self._end_run(before_text=token.strip()[:1].isalnum())
-            self._follow_tag(token)
-            if token[0] in "`~":
-                self._run, self._run_after = token, self._fence_prefix()
-            else:
-                self._follow_plain(token)
-
-    def is_inside(self) -> bool:
-        """Return True if the text has come to a place inside a fence or inline code.
-
-        The text is inside code that begins right here, even if the text ends before it is closed.
-        """
-        outside = not self._inline
-        self._end_run(before_text=False)
-        self._paired = self._paired or (outside and self._inline > 0)
-        return bool(self.fence or self._inline)
-
-    def is_in_data_fence(self) -> bool:
-        """Return True inside a fence whose label names no programming language; not in a quote."""
-        is_data = _DATA_LABEL.fullmatch(self._fence_label) is not None
-        return bool(self.fence) and is_data and not self._quoted
-
-    def undecided_backticks(self) -> str:
-        """Return the backticks that open inline code only if they are paired later."""
-        known = self.fence or self._paired or self._inline > _MAX_UNPAIRED_TICKS
-        return "" if known else "`" * self._inline
-
-    def settle_backticks(self, *, paired: bool) -> None:
-        """Record whether the undecided backticks open inline code or are just backticks."""
-        self._paired = paired
-        self._inline = self._inline if paired else 0
-
-    def settle_html(self, *, closed: bool) -> None:
-        """Record whether the open element is closed later or is only mentioned."""
-        self.html = self.html if closed else ""
-        self.html_is_closed = closed
-
-    # Tags; those inside code do not count.
-
-    def _follow_tag(self, piece: str) -> None:
-        if self.html == _COMMENT:
-            if piece == ">" and self._comment_tail == _COMMENT_END:
-                self.settle_html(closed=False)
-            self._comment_tail = (self._comment_tail + piece)[-len(_COMMENT_END) :]
-        elif piece == "<":
-            self._tag = None if self.fence or self._inline else ""
-        elif self._tag is None:
-            return
-        elif piece[0] in "`~\n":
-            self._tag = None
-        elif piece == ">":
-            self._end_tag(self._tag)
-            self._tag = None
-        else:
-            self._tag += piece
-            if not self.html and self._tag.startswith(_COMMENT):
-                self.html, self._comment_tail = _COMMENT, self._tag[len(_COMMENT) :][-2:]
-                self._tag = None
-            elif len(self._tag) > _MAX_TAG_LENGTH:
-                self._tag = None
-
-    def _end_tag(self, tag: str) -> None:
-        if self.html:
-            if tag.rstrip().lower() == f"/{self.html}":
-                self.settle_html(closed=False)
-        elif (match := _CODE_TAG.fullmatch(tag)) and not tag.endswith("/"):
-            self.html = match[1].lower()
-
-    # Backticks and tildes.
-
-    def _continues_run(self, token: str) -> bool:
-        """Return True if a token continues the marks: more of them, or space after a fence."""
-        if token[0] in "`~":
-            return token[0] == self._run[-1]
-        fence = self._run_after is not None and len(self._run) >= _FENCE_TICKS
-        return fence and token.isspace() and "\n" not in token
-
-    def _follow_plain(self, text: str) -> None:
-        last = text
-        if self._fence_is_new:
-            self._fence_label += text.split("\n", 1)[0]
-        if "\n" in text:
-            last = text[text.rindex("\n") + 1 :]
-            self._inline = self._inline if self._paired else 0
-            self._fence_is_new = False
-            self._line = ""
-        if self._line is None or not last:
-            return
-        line = self._line + last
-        if not line.strip():
-            self._line = line[:_MAX_PREFIX_LENGTH]
-        elif len(line) <= _MAX_PREFIX_LENGTH and _BEGINS_CONTAINERS.fullmatch(line):
-            self._line = line
-        else:
-            self._line = None
-
-    def _fence_prefix(self) -> str | None:
-        """Return the line so far if it holds only the marks of quotes and lists, else None."""
-        is_prefix = self._line is not None and _CONTAINERS.fullmatch(self._line)
-        return self._line if is_prefix else None
-
-    def _end_run(self, *, before_text: bool) -> None:
-        run, self._run = self._run.rstrip(), ""
-        if not run:
-            return
-        prefix, self._line = self._run_after, None
-        if self.fence and self._fence_is_new and run[0] == self.fence[0] == "`":
-            # A fence has no more backticks on its line: it was inline code.
-            self._inline = 0 if len(run) == len(self.fence) else len(self.fence)
-            self.fence = ""
-        elif len(run) >= _FENCE_TICKS and prefix is not None:
-            self._handle_fence_marks(run, prefix, before_text=before_text)
-        elif run[0] == "`" and not self.fence:
-            self._paired = self._paired and self._inline != len(run)
-            self._inline = 0 if self._inline == len(run) else self._inline or len(run)
-
-    def _handle_fence_marks(self, run: str, prefix: str, *, before_text: bool) -> None:
-        """Handle marks that begin or end a fence; the end of one does not begin a list item."""
-        if not self.fence:
-            self.fence, self._quoted, self._fence_is_new = run, ">" in prefix, True
-            self._fence_label = ""
-        elif run.startswith(self.fence) and not before_text:
-            marks = prefix.replace(">", "") if self._quoted else prefix
-            self.fence = self.fence if marks.strip() else ""

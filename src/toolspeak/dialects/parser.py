@@ -12,7 +12,7 @@ The steps, and the files in which they happen:
    of a marker until it is certain, and a call until it is read.
 3. `ReplyMachine` below: text before the next marker is passed on; at a marker, `_read_marker`
    decides.
-4. `marker_context`: is the marker meant, or is it inside code, a URL, an example?
+4. `marker_context`: is the marker meant, or is it inside code (`code_spans`), a URL, an example?
 5. `form_matching`: try the forms that begin at the marker: header, body and closers. One try is a
    `form_reader`; the bodies are read by `json_bodies`, `python_calls`, `tagged_parameters`,
    `elements` and `argument_bodies`.
@@ -69,7 +69,7 @@ from .reply_sections import (
     ReasoningReader,
     find_header_opener,
 )
-from .template import Dialect
+from .template import NEXT_REPLY_OPENERS, Dialect
 from .text_buffer import NEED_MORE, HeldTooLong, Reading, TextBuffer, read_now
 
 MAX_CALL_LENGTH = 8_000_000
@@ -78,8 +78,11 @@ _MAX_NESTING = 4
 """The depth to which calls are searched for in the arguments of other calls."""
 _SPACE = re.compile(r"\s*+")
 _OPENER = re.compile(r"<[^<>]{2,}>|\[[A-Z_]{4,}\]")
+_NEXT_REPLY = marker_set(NEXT_REPLY_OPENERS)
 _CITED_PLACE, _MAX_CITED_PLACE = re.compile(r"(?::[\s\d:,\[\]]*)?"), 200
 """The place in a document after the beginning of a citation tag: `: 0:[1,2]`."""
+_SENTENCE_ENDS = frozenset(".!?:")
+"""Signs after which some models forget the line break before a call."""
 _CONTROL_TOKEN_STARTS = ("<|", "<｜")
 """Only a model's own tokens begin with these: explanations do not hold them."""
 
@@ -376,11 +379,15 @@ class ReplyMachine:
         yield from self._read_bare_message()
 
     def _read_bare_message(self) -> Reading[None]:
-        """Read the rest of the reply, if it is nothing but calls."""
-        if self._sink.call_count or self.writer.has_text or self._matcher.is_turn_over:
-            return
-        self.writer.write_text((yield from self.buffer.read_space()))
-        if (yield from self._bare_message.read()) == "truncated":
+        """Read the rest of the reply, if all of it is nothing but calls."""
+        result = "calls"
+        while result == "calls" and not (self.writer.has_text or self._matcher.is_turn_over):
+            self.writer.write_text((yield from self.buffer.read_space()))
+            result = yield from self._bare_message.read()
+            if result == "calls":
+                begins_again = yield from self.buffer.match_marker(_NEXT_REPLY)
+                self._matcher.is_turn_over |= begins_again is not None
+        if result == "truncated":
             self._matcher.write_truncated_call()
 
     def _read_at(self, literal: str) -> Reading[None]:
@@ -401,7 +408,7 @@ class ReplyMachine:
         if marker.forms or marker.framed_dialects:
             if (yield from self._is_example(literal, marker)):
                 return False
-            if marker.forms and context.is_announced_example():
+            if marker.forms and self._is_announced_example(marker):
                 return (yield from self._read_example(literal, marker))
             if marker.forms and self._matcher.is_too_late(literal):
                 return False
@@ -419,7 +426,8 @@ class ReplyMachine:
         """Return True if the text right before a marker lets it be one."""
         last = self.writer.last_character
         if marker.position == "line":
-            return self.writer.begins_line
+            is_after_sentence = self._options.trust == "lenient" and last in _SENTENCE_ENDS
+            return self.writer.begins_line or is_after_sentence
         if marker.position == "word" and last and (last.isalnum() or last in "_.\\-/"):
             return False
         return not marker.position or not self._context.is_mention(literal)
@@ -436,12 +444,18 @@ class ReplyMachine:
             self.writer.add_note("example", f"{literal} {reason}; it is an example", literal)
         return bool(reason)
 
+    def _is_announced_example(self, marker: Marker) -> bool:
+        """Return True if the text before a marker says that a call here is only an example."""
+        context = self._context
+        is_marked = any(form.opener and form.dialect.evidence == "marker" for form in marker.forms)
+        return context.is_announced_example() or (not is_marked and context.is_after_denial())
+
     def _read_example(self, literal: str, marker: Marker) -> Reading[bool]:
         """Read an announced example: all of it is text."""
         found = yield from self._matcher.match_forms(marker.forms, is_example=True)
         # What cannot be read may still be a wrapper around the example.
         self._context.end_example(0 if found else len(literal))
-        if not found:
+        if not found and not self._matcher.are_prose_forms(marker.forms):
             message = f"the text before {literal} announces an example"
             self.writer.add_note("example", message, literal)
         return found
@@ -620,6 +634,7 @@ class ReplyMachine:
             return False
         self.buffer.position += len(literal)
         self._framed_messages.boundary = self.buffer.offset
+        self._matcher.begin_message()
         self._context.end_message(literal)
         if marker.message_to_user:
             self._context.begin_message(marker.message_to_user)

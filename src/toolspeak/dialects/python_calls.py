@@ -51,6 +51,8 @@ _LITERALS = frozenset({"True", "False", "None", "true", "false", "null"})
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
 _CUT_KEYWORD = re.compile(r"\s*(?:[A-Za-z_]\w*\s*)?")
 _NEXT_KEYWORD = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=\s*(?=[\"'])")
+_LOOSE_END = re.compile(r"[\"'](?<!\\.)\s{0,8}\)(?=\s{0,8}(?:[\],;]|\n\s{0,8}\n|\Z))")
+"""A quote and the bracket after it that may end a call."""
 _NOT_A_TEXT = {
     quote: re.compile(
         rf"{quote}\s*+(?:[+%*.]|(?:if|or|and|in|for|else)\b|{quote}|[A-Za-z_]\w*+\s*+={quote})"
@@ -153,7 +155,8 @@ def _read_call(attempt: FormReader, *, is_bare: bool) -> Reading[Body]:
     if (yield from buffer.peek()) != "(" or not _may_call(attempt, name, is_bare=is_bare):
         return NO_BODY
     state = yield from buffer.scan(BracketScanner())
-    if state != COMPLETE and not (yield from _seek_last_bracket(attempt, start)):
+    is_closed = state == COMPLETE or (yield from _seek_last_bracket(attempt, start))
+    if not is_closed and not _seek_loose_bracket(attempt, start):
         is_cut_off = state == NEED_MORE and _is_known(attempt, name, is_bare=is_bare)
         is_truncated = is_cut_off and is_unfinished_call(buffer.held_text()[start:])
         return Body(has_calls=False, is_truncated=is_truncated)
@@ -161,9 +164,11 @@ def _read_call(attempt: FormReader, *, is_bare: bool) -> Reading[Body]:
     text = name + buffer.held_text()[name_end:]
     if quote:
         yield from buffer.read_literal(quote)
-    # If the whole call is in quotes, models leave out the quotes of its values.
-    allow_words = is_quoted and attempt.accepts_words
+    # Models leave out the quotes of values; a call in prose may be code with variables.
+    allow_words = (is_quoted or not is_bare) and attempt.accepts_words
     draft = parse_python_call(text, attempt.tools.get_schema(name), allow_words=allow_words)
+    if draft.problem and (text := _seek_loose_bracket(attempt, start)):
+        draft = _parse_loosely_quoted_call(text, draft.name) or draft
     attempt.add_call(draft, start)
     return Body()
 
@@ -198,13 +203,28 @@ def _seek_last_bracket(attempt: FormReader, start: int) -> Reading[bool]:
     return False
 
 
+def _seek_loose_bracket(attempt: FormReader, start: int) -> str:
+    """Go back to the bracket that ends a call without a closer whose strings contain unescaped
+    quotes; return the text of the call, or stay and return "" if there is none."""
+    text = attempt.buffer.held_text()[start:]
+    end = None if attempt.form.closer else _LOOSE_END.search(text)
+    if end is None:
+        return ""
+    call = text[: end.end()]
+    # A bracket that is opened within a string is not closed by the end of the call.
+    if call.count("(") != call.count(")") or _parse_loosely_quoted_call(call, "") is None:
+        return ""
+    attempt.buffer.seek(start + len(call))
+    return call
+
+
 def parse_python_call(
     text: str, schema: Mapping[str, Any], *, allow_words: bool = False
 ) -> CallDraft:
     """Parse one call, from its name to its closing bracket.
 
     Positional arguments get the names that the schema declares in their place. A word without
-    quotes is a string if the schema lists it; with `allow_words`, wherever a string may be.
+    quotes is a string if the schema lists it; with `allow_words`, wherever only a string may be.
     """
     plain = _MARKDOWN.sub(_unescape_underscore, text) if _ESCAPED_NAME.search(text) else text
     is_escaped, text = text != plain, plain
@@ -279,11 +299,14 @@ def is_unfinished_call(text: str) -> bool:
 
 def _is_string(schema: Mapping[str, Any], key: str, word: str, *, allow_words: bool) -> bool:
     """Return True if a word without quotes is the string that a parameter requires."""
-    part = resolve_ref(get_properties(schema).get(key), schema)
+    declared = get_properties(schema)
+    part = resolve_ref(declared.get(key), schema)
     if word in _LITERALS:
         return False
+    # A variable that is named like a parameter has its value elsewhere.
+    may_be_text = allow_words and word not in declared and "enum" not in part
     return word in part.get("enum", ()) or (
-        allow_words and allowed_types(part, schema) == _STRING_ONLY and "enum" not in part
+        may_be_text and allowed_types(part, schema) == _STRING_ONLY
     )
 
 

@@ -32,6 +32,7 @@ from .markers import MarkerSet, marker_set
 from .template import (
     JSON_SLOTS,
     MESSAGE_ENDS,
+    NEXT_REPLY_OPENERS,
     OTHER_TURN_OPENERS,
     CallForm,
     Dialect,
@@ -52,6 +53,7 @@ _STRAYS = re.compile(r"""[\])}"'\s]*""")
 """Signs that models write after the last call, although nothing before it opened them."""
 _MAX_WORD_LENGTH, _MAX_STRAYS = 40, 8
 _TAG = re.compile(r"</?+[\w:.\-]*+>?+")
+_NEXT_TURN_OPENERS = marker_set((*OTHER_TURN_OPENERS, *NEXT_REPLY_OPENERS))
 _PEOPLE = frozenset(("assistant", "user", "all", "self"))
 
 BareMessageResult = Literal["calls", "truncated", "unread", "text"]
@@ -447,6 +449,7 @@ class BareMessageReader:
     def _run_trial(self, steps: Reading[bool]) -> Reading[BareMessageResult]:
         """Run `steps`; write the events if they reach the end, else give the text back."""
         state, buffer = self._state, self._buffer
+        calls_before = state.sink.call_count
         trial = state.writer.trial = TentativeEvents()
         self._is_truncated = is_too_long = False
         self._rejected_texts = []
@@ -466,7 +469,7 @@ class BareMessageReader:
         state.writer.end_trial(emits=False)
         is_truncated = self._is_truncated and not is_too_long and not buffer.is_held_too_long()
         buffer.restore()
-        state.sink.forget_calls()
+        state.sink.forget_calls(keep=calls_before)
         if is_truncated:
             return "truncated"
         return "unread" if self._matcher.write_if_read_too_often() else "text"
@@ -538,8 +541,8 @@ class BareMessageReader:
         found = not wanted
         while True:
             yield from buffer.limit(buffer.read_space())
-            match = yield from buffer.match_marker(marker_set(tuple(left)))
-            if match is None:
+            match = yield from buffer.match_marker(marker_set((*left, *NEXT_REPLY_OPENERS)))
+            if match is None or match[0].startswith(NEXT_REPLY_OPENERS):
                 return found
             buffer.position = match.end()
             self._is_message_over = match[0].startswith(MESSAGE_ENDS)
@@ -580,7 +583,7 @@ class BareMessageReader:
         is_closed = yield from self._read_closers(closers, wanted)
         if (yield from self._read_stray_end(body)):
             is_closed = (yield from self._read_closers(closers, wanted)) or is_closed
-        if (yield from buffer.match_marker(marker_set(OTHER_TURN_OPENERS))):
+        if (yield from buffer.match_marker(_NEXT_TURN_OPENERS)):
             return is_closed
         if self._is_message_over and is_closed:
             return True

@@ -589,6 +589,8 @@ class ReplyMachine:
             return
         text = tail.text
         if self._sink.call_count:
+            if self._matcher.is_turn_over:
+                return  # The model made up what follows its calls.
             text = text[max(len(text) - self.writer.length_since_call, 0) :]
             found = find_near_call(self._options, text, self._resolver.ids.has_call)
             if found and begins_block(found):

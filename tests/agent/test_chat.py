@@ -296,8 +296,8 @@ def test_unreachable_model_is_reported(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        ("box/modle-a", "'box/modle-a' is not available; available models include box/model-a"),
-        ("model-b", "'model-b' is not available; available models include"),
+        ("box/modle-a", "'box/modle-a' is not available; the nearest names are: box/model-a"),
+        ("model-b", "'model-b' is not available; the nearest names are"),
         ("embeded", "or name `embedded`, the model that comes with Toolspeak"),
         ("openai/gpt-4", "openai needs a key: set OPENAI_API_KEY"),
         ("http://[::1", "Expected a URL such as http://127.0.0.1:8080/v1, got 'http://[::1'"),

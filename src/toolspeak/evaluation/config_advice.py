@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import NODEFAULT, Struct, structs
 
 from ..config.document import ConfigError, escape_variables
 from ..config.loading import DEFAULT_FILE, LoadedConfig, read_config
@@ -136,13 +136,21 @@ def _write_settings(settings: Struct, before: Struct | None = None) -> Iterator[
     """Yield each setting that differs from `before`, or from its default."""
     for field in structs.fields(settings):
         value = getattr(settings, field.name)
-        known = field.default if before is None else getattr(before, field.name)
+        known = _find_default(field) if before is None else getattr(before, field.name)
         if value != known and value is not None:
             yield f"{field.name} = {_write_value(value)}"
 
 
+def _find_default(field: structs.FieldInfo) -> Any:
+    has_factory = field.default_factory is not NODEFAULT
+    return field.default_factory() if has_factory else field.default
+
+
 def _write_value(value: Any) -> str:
     """Return a TOML value: strings, numbers and booleans are written as in JSON."""
+    if isinstance(value, dict):
+        pairs = (f"{_write_value(key)} = {_write_value(item)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
     return json.dumps(
         escape_variables(value) if isinstance(value, str) else value, ensure_ascii=False
     )
